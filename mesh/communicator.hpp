@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// Ranks and messages between them, nothing more: a thin, checked layer over MPI point-to-point.
+// The only users of this header are mesh/ and people who hand over their own communicator.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace tessera {
+
+// A value; copies share one duplicate of the caller's communicator, freed with the last copy (not
+// after MPI_Finalize). Its error handler returns codes, which become MpiError; the caller's own
+// communicator and its error handler are not touched.
+class Communicator {
+ public:
+  static Communicator self();  // one rank, needs no MPI
+  // Collective over the communicator. `mpi_comm` points to an MPI_Comm, so that this header does
+  // not need mpi.h: Communicator::duplicate(&comm).
+  static Communicator duplicate(const void* mpi_comm);
+  // Collective: the ranks that pass the same non-negative colour, ordered by key. A negative
+  // colour gives an empty communicator (size() == 0).
+  Communicator split(int color, int key) const;
+
+  int rank() const;
+  int size() const;
+
+  // Non-blocking messages of bytes; counts above 2^31-1 (or max_chunk_bytes()) go in chunks.
+  // Buffers must stay until test() has returned true.
+  class Request {
+   public:
+    bool test();  // true once complete; later calls too
+   private:
+    friend class Communicator;
+    struct State;
+    std::shared_ptr<State> state_;
+  };
+  Request send(int peer, const void* data, std::int64_t bytes, int tag) const;
+  Request receive(int peer, void* data, std::int64_t bytes, int tag) const;
+  int max_tag() const;
+
+  // For tests of chunking only. Equal on all ranks.
+  static void set_max_chunk_bytes(std::int64_t bytes);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// Relayout by plan: any movement of rectangular pieces of matrices between ranks. It replaces
+// transposes, skews, swaps and home moves; its backward is the plan with source and target
+// exchanged. The plan is pure arithmetic; one call to move() does the exchange.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/mesh/device_mesh.hpp"
+#include "tessera/mesh/shard.hpp"
+#include "tessera/runtime/tensor.hpp"
+
+namespace tessera {
+
+// A rectangle of a global matrix of index pairs.
+struct Box {
+  Interval rows;
+  Interval cols;
+  std::int64_t area() const { return rows.size() * cols.size(); }
+  bool operator==(const Box&) const = default;
+};
+Box intersect(const Box& a, const Box& b);
+
+// Who holds what: pieces[rank] lists the boxes of a rank in the order of its local tensors. The
+// boxes of a source are disjoint over all ranks; those of a target may overlap.
+struct Ownership {
+  std::vector<std::vector<Box>> pieces;
+};
+
+// One rank's part of a relayout.
+struct RelayoutPlan {
+  struct Part {
+    int peer;    // rank
+    int piece;   // index of the own piece
+    Box region;  // in global indices
+  };
+  int rank = 0;
+  std::vector<Box> source;     // own source pieces
+  std::vector<Box> target;     // own target pieces
+  std::vector<Part> sends;     // ordered by (peer, target piece, source piece) of the receiver
+  std::vector<Part> receives;  // same order on both sides
+};
+// Throws ShapeError if some target element has no source.
+RelayoutPlan plan_relayout(const Ownership& source, const Ownership& target, int rank);
+
+// Elements sent to other ranks, of one matrix (for contracts).
+std::int64_t sent_elements(const RelayoutPlan& plan);
+std::int64_t sent_messages(const RelayoutPlan& plan);
+
+// Moves batched matrices: source[k] is [batch, rows, cols] of plan.source[k]; returns tensors
+// [batch, rows, cols] of plan.target. One message per peer. A piece that goes unchanged to one peer
+// is sent from where it is and received where it will be used; others are packed. A target piece
+// that equals an own source piece shares its storage. Collective over the mesh.
+// `defined()` tensors only; all of one dtype.
+std::vector<Tensor> relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
+                             const std::vector<Tensor>& source, const std::string& axis,
+                             const std::string& label);
+
+}  // namespace tessera

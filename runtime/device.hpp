@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// Where the bytes of a tensor are. Devices are chosen at run time; whether CUDA exists at all is
+// chosen when the library is built.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;
+  bool operator==(const Device&) const = default;
+};
+inline constexpr Device cpu_device{};
+
+std::string name_of(Device device);     // "cpu", "cuda:0"
+Device parse_device(std::string_view);  // "cpu", "cuda", "cuda:1"; UsageError otherwise
+
+// Throws DeviceError, which says what is missing, unless tensors can be made there.
+void require_device(Device device);
+
+// Waits until all work that was started on the device is done (CPU: nothing to do).
+void synchronize(Device device);
+
+namespace detail {
+// Uninitialised memory; OutOfMemoryError names the bytes. Aligned to 64 bytes at least.
+std::shared_ptr<void> allocate(Device device, std::int64_t bytes);
+}  // namespace detail
+
+}  // namespace tessera

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// The local operations: all that a device must be able to do. Each dispatches on device and dtype;
+// operands of one call are on one device (DeviceError), shapes must match as stated (ShapeError),
+// outputs are written in place and may alias an input only where that is said. Arithmetic of bf16
+// operands is done in f32. Called inside run_lanes() an operation stays on its thread, otherwise it
+// uses all threads of the rank; results do not depend on that.
+#pragma once
+
+#include "tessera/runtime/tensor.hpp"
+
+namespace tessera {
+
+// dst = src, elementwise over equal shapes, any strides on both sides, any pair of dtypes (one of
+// the two devices may be another one if both sides are contiguous and of one dtype).
+void copy(const Tensor& src, const Tensor& dst);
+void fill(const Tensor& dst, double value);
+
+// out = alpha*a + beta*b; out may be a or b. Equal shapes, any strides, floating dtypes.
+void add(double alpha, const Tensor& a, double beta, const Tensor& b, const Tensor& out);
+// out = a*b; out may be a or b.
+void multiply(const Tensor& a, const Tensor& b, const Tensor& out);
+// dst *= alpha
+void scale(double alpha, const Tensor& dst);
+// out = max(a, b); out may be a or b. (reductions of mesh/)
+void maximum(const Tensor& a, const Tensor& b, const Tensor& out);
+
+// c = alpha * a b + beta * c. Two or three dims: [m,k] [k,n] [m,n], or each with one leading batch
+// dim. A transposed operand is a transposed view: of the last two dims of a and of b either one may
+// have unit stride; those of c: the last. beta = 0 does not read c. a and b have one floating
+// dtype, c has it or, for bf16, f32. Sums are formed in at least f32.
+void gemm(double alpha, const Tensor& a, const Tensor& b, double beta, const Tensor& c);
+
+// Layer norm over the channels of x [rows, channels], eps added to the biased variance. One of the
+// two dims of x has unit stride (channels-first tiles are given as a transposed view), likewise y.
+// mean, rstd: [rows] in at_least_f32(x), written. weight, bias: [channels].
+// y = (x - mean) * rstd * weight + bias.
+void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
+                const Tensor& y, const Tensor& mean, const Tensor& rstd);
+// The same with given statistics (recomputation).
+void layer_norm_apply(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& mean,
+                      const Tensor& rstd, const Tensor& y);
+// With xh = (x - mean)*rstd and g = dy*weight:
+// dx = rstd * (g - mean_c(g) - xh * mean_c(g*xh));  dweight += sum_rows dy*xh;  dbias += sum_rows
+// dy. dweight, dbias: [channels], in at_least_f32(x), accumulated into. dx may be dy.
+void layer_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& dx,
+                         const Tensor& dweight, const Tensor& dbias);
+
+// Gates. All operands [rows, positions] views with unit stride in the last dim (any row stride),
+// s = sigmoid. mask: [positions] or undefined (ones); cast to the accumulation type.
+// h = u * s(w) * mask
+void gated_product(const Tensor& u, const Tensor& w, const Tensor& mask, const Tensor& h);
+// From h itself: du = dh * s(w) * mask;  dw = dh * h * (1 - s(w)). du may be dh; dw may be w.
+void gated_product_backward(const Tensor& h, const Tensor& w, const Tensor& mask, const Tensor& dh,
+                            const Tensor& du, const Tensor& dw);
+// dx = dy * s(g);  dg = dy * x * s(g) * (1 - s(g)): the gradients of y = x * s(g).
+void sigmoid_gate_backward(const Tensor& x, const Tensor& g, const Tensor& dy, const Tensor& dx,
+                           const Tensor& dg);
+// y = silu(u) * w, silu(u) = u * s(u). y may be u or w.
+void silu_product(const Tensor& u, const Tensor& w, const Tensor& y);
+// du = dy*w*s(u)*(1 + u*(1 - s(u)));  dw = dy*silu(u);  y = silu(u)*w again. Aliases allowed: du
+// with u, dw with w, y with dy.
+void silu_product_backward(const Tensor& u, const Tensor& w, const Tensor& dy, const Tensor& du,
+                           const Tensor& dw, const Tensor& y);
+
+// out[c] += sum over rows of x[rows, c]; out in at_least_f32(x). Unit stride in the last dim.
+void sum_rows(const Tensor& x, const Tensor& out);
+
+// Scalars of a whole tensor, any strides, floating; NaN propagates. For checks and reports.
+double max_abs(const Tensor& x);
+double sum_of_squares(const Tensor& x);
+bool all_finite(const Tensor& x);
+struct Difference {
+  double max_abs = 0;        // max |a - b|
+  double max_reference = 0;  // max |b|
+};
+Difference max_difference(const Tensor& a, const Tensor& b);
+
+}  // namespace tessera
