@@ -1,4 +1,6 @@
-# Found, never downloaded.
+# Found, never downloaded. All but MPI are used privately; see cmake/tesseraConfig.cmake.in.
+set(MPI_CXX_SKIP_MPICXX ON)            # the C interface only
+set(MPI_DETERMINE_LIBRARY_VERSION ON)  # which MPI it is, for the launch settings of the tests
 find_package(MPI REQUIRED COMPONENTS CXX)
 find_package(Eigen3 3.3 REQUIRED NO_MODULE)
 find_package(fmt REQUIRED)

@@ -1,0 +1,86 @@
+# tessera_test(<name> [SOURCES ...] [LIBRARIES ...] [TIMEOUT seconds])
+#
+# Builds test_<name>.cpp of the calling folder, whose name is the level, and registers one CTest
+# entry for each rank count on the line `// ranks: 1 4 6` of that source:
+#   <level>.<name>           one rank, without launcher
+#   <level>.<name>.4ranks    through MPIEXEC_EXECUTABLE and its flags
+# Labels are `<level>` and `ranks-<n>`.
+function(tessera_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBRARIES")
+  cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME level)
+  set(source ${CMAKE_CURRENT_SOURCE_DIR}/test_${name}.cpp)
+  set(target ${level}.${name})
+
+  add_executable(${target} ${source} ${arg_SOURCES})
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME test_${name})
+  target_link_libraries(${target} PRIVATE tessera_test_support ${arg_LIBRARIES})
+  target_precompile_headers(${target} REUSE_FROM tessera_test_support)
+  tessera_warnings(${target})
+
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+  file(STRINGS ${source} line REGEX "^// ranks:( [0-9]+)+$" LIMIT_COUNT 1)
+  if(NOT line)
+    message(FATAL_ERROR "${source} needs a line such as `// ranks: 1 4 6`")
+  endif()
+  string(REGEX MATCHALL "[0-9]+" rank_counts "${line}")
+  foreach(ranks IN LISTS rank_counts)
+    tessera_register_test(${target} ${level} ${ranks} "${arg_TIMEOUT}")
+  endforeach()
+endfunction()
+
+function(tessera_register_test target level ranks timeout)
+  if(ranks EQUAL 1)
+    set(name ${target})
+    set(command ${target})
+  else()
+    set(name ${target}.${ranks}ranks)
+    set(command ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${MPIEXEC_PREFLAGS}
+                $<TARGET_FILE:${target}> ${MPIEXEC_POSTFLAGS})
+  endif()
+  if(NOT timeout)
+    set(timeout ${TESSERA_TEST_TIMEOUT})
+  endif()
+  tessera_launch_environment(environment ${ranks})
+  add_test(NAME ${name} COMMAND ${command})
+  set_tests_properties(${name} PROPERTIES
+    PROCESSORS ${ranks} TIMEOUT ${timeout} LABELS "${level};ranks-${ranks}"
+    ENVIRONMENT "${environment}")
+endfunction()
+
+# What a run on so many ranks needs in its environment on this machine: nothing beyond our own
+# variables unless the MPI is Open MPI. tools/mpi_env.sh is the same for shells.
+function(tessera_launch_environment variable ranks)
+  set(environment TESSERA_TEST_RANKS=${ranks} TESSERA_LOCKSTEP=1 TESSERA_TIMEOUT_S=60)
+  if(ranks GREATER 1)
+    list(APPEND environment TESSERA_THREADS=1)
+  endif()
+  if(MPI_CXX_LIBRARY_VERSION_STRING MATCHES "Open MPI")
+    # CTest runs several jobs at once; bound ones would share the same first cores.
+    list(APPEND environment OMPI_MCA_hwloc_base_binding_policy=none)
+    if(TESSERA_USER_IS_ROOT)
+      list(APPEND environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+    endif()
+    if(ranks GREATER TESSERA_CORES)
+      list(APPEND environment OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+                              PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe)
+    endif()
+    if(TESSERA_IN_CONTAINER)
+      # Copying out of another process is usually forbidden there, and the attempt is fatal.
+      list(APPEND environment OMPI_MCA_btl_vader_single_copy_mechanism=none)
+    endif()
+  endif()
+  set(${variable} "${environment}" PARENT_SCOPE)
+endfunction()
+
+# Facts about the machine that runs CTest.
+set(TESSERA_TEST_TIMEOUT 120 CACHE STRING "Seconds a test may take unless it says otherwise")
+execute_process(COMMAND id -u OUTPUT_VARIABLE uid OUTPUT_STRIP_TRAILING_WHITESPACE)
+string(COMPARE EQUAL "${uid}" "0" TESSERA_USER_IS_ROOT)
+cmake_host_system_information(RESULT TESSERA_CORES QUERY NUMBER_OF_PHYSICAL_CORES)
+execute_process(COMMAND nproc OUTPUT_VARIABLE usable OUTPUT_STRIP_TRAILING_WHITESPACE)
+if(usable AND usable LESS TESSERA_CORES)
+  set(TESSERA_CORES ${usable})
+endif()
+if(EXISTS /.dockerenv OR EXISTS /run/.containerenv)
+  set(TESSERA_IN_CONTAINER ON)
+endif()

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// How the ranks of one test program report as one.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tessera/mesh/communicator.hpp"
+
+namespace tessera::test {
+
+// Set by main() while the ranks run; test_world() of support/mpi.hpp is this.
+extern std::optional<Communicator> world;
+
+// Sends stdout of this rank to `<name>.<n>ranks.rank<r>.log`; rank 0 keeps the terminal. stderr is
+// left alone, so that a sanitizer or a dying library is heard from every rank.
+void redirect_output(const std::string& program);
+
+// Collective: the largest code of all ranks. The lowest failing rank shows its log. A failing rank
+// that waits in vain, because the others hang in a message it will never send, ends the job.
+int agree(int code);
+
+}  // namespace tessera::test
