@@ -1,17 +1,31 @@
-# All options of the project. Architecture flags are never a default.
+# All options of the project; README.md has them as a table. Architecture flags are never a default:
+# the instruction set is chosen at run time.
 option(TESSERA_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(TESSERA_TOOLS "Build the program tessera" ON)
-option(TESSERA_ASSERTIONS "Check internal invariants (debug and audit presets)" OFF)
+option(TESSERA_ASSERTIONS "Check internal invariants (presets debug, audit and asan)" OFF)
 option(TESSERA_WERROR "Treat warnings in our own code as errors" ${PROJECT_IS_TOP_LEVEL})
+option(TESSERA_INSTALL "Define the rules of `cmake --install`" ${PROJECT_IS_TOP_LEVEL})
+set(TESSERA_SANITIZERS "" CACHE STRING "Sanitizers to build with, such as address,undefined")
 
-include(CheckLanguage)
-check_language(CUDA)
-if(CMAKE_CUDA_COMPILER)
-  option(TESSERA_CUDA "Build the CUDA device" ON)
-else()
-  option(TESSERA_CUDA "Build the CUDA device" OFF)
+# On where a CUDA compiler is. The presets other than `cuda` turn it off, for a quick build.
+if(NOT DEFINED TESSERA_CUDA)
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(has_cuda ON)
+  else()
+    set(has_cuda OFF)
+  endif()
 endif()
+option(TESSERA_CUDA "Build the CUDA device" ${has_cuda})
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+if(TESSERA_SANITIZERS)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TESSERA_SANITIZERS}>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
+  add_link_options(-fsanitize=${TESSERA_SANITIZERS})
 endif()
