@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#include "tessera/autodiff/budget.hpp"
+
+#include <array>
+
+namespace tessera {
+
+std::string_view name_of(BudgetClass budget) {
+  constexpr std::array<std::string_view, 7> names{"single",      "pair",      "msa",   "atom",
+                                                  "atom_window", "parameter", "scalar"};
+  return names[static_cast<std::size_t>(budget)];
+}
+
+std::int64_t budget_elements(BudgetClass budget, const Shape& global, const DeviceMesh& mesh) {
+  std::int64_t share = 1;
+  switch (budget) {
+    case BudgetClass::pair:
+    case BudgetClass::msa:
+      share = mesh.ranks();
+      break;
+    case BudgetClass::single:
+    case BudgetClass::atom:
+    case BudgetClass::atom_window:
+      share = std::int64_t{mesh.size(kDp)} * mesh.size(kCp0);
+      break;
+    case BudgetClass::parameter:
+    case BudgetClass::scalar:
+      break;
+  }
+  return (numel(global) + share - 1) / share;
+}
+
+BudgetClass budget_of(const Placements& placements) {
+  return is_shard(placements.at(kCp0)) && is_shard(placements.at(kCp1)) ? BudgetClass::pair
+                                                                        : BudgetClass::single;
+}
+
+}  // namespace tessera

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: MIT
+#include "tessera/autodiff/tape.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "tessera/runtime/error.hpp"
+#include "tessera/runtime/ops.hpp"
+
+namespace tessera {
+namespace {
+
+thread_local bool t_no_grad = false;
+
+// Gradients may share storage with each other, so a sum is always a new tensor.
+DTensor sum_of(const DTensor& a, const DTensor& b) {
+  const DType dtype = promote(a.dtype(), b.dtype());
+  Tensor sum = Tensor::empty(a.local().shape(), dtype, a.local().device());
+  add(1.0, a.local().to(dtype), 1.0, b.local().to(dtype), sum);
+  return a.with_local(sum);
+}
+
+// A leaf's gradient is placed as its value; on an axis on which the value is replicated it may be a
+// summand, until reduce_gradients().
+void check_leaf_gradient(const LeafState& leaf, const DTensor& gradient,
+                         const std::string& function) {
+  expect(gradient, function.c_str(), leaf.name.c_str(),
+         {.shape = leaf.value.shape(), .mesh = leaf.value.mesh(), .allow_partial = true});
+  for (std::size_t axis = 0; axis < leaf.value.placements().size(); ++axis) {
+    const Placement& value = leaf.value.placements()[axis];
+    const Placement& grad = gradient.placements()[axis];
+    if (grad == value || (is_replicate(value) && is_partial(grad))) continue;
+    throw PlacementError({.problem = "the gradient is not placed as its value",
+                          .operation = function,
+                          .tensor = leaf.name,
+                          .found = format(gradient.placements()),
+                          .expected = format(leaf.value.placements())});
+  }
+}
+
+}  // namespace
+
+NoGrad::NoGrad() : before_(t_no_grad) {
+  t_no_grad = true;
+}
+NoGrad::~NoGrad() {
+  t_no_grad = before_;
+}
+
+// --- Var ---------------------------------------------------------------------------------------
+
+Var Var::constant(DTensor value) {
+  Var v;
+  v.value_ = std::move(value);
+  return v;
+}
+
+Var Var::parameter(std::string name, DTensor value, bool requires_grad) {
+  Var v;
+  v.leaf_ = std::make_shared<LeafState>();
+  v.leaf_->name = std::move(name);
+  v.leaf_->value = std::move(value);
+  v.leaf_->requires_grad = requires_grad;
+  v.requires_grad_ = requires_grad;
+  if (requires_grad && !is_floating(v.leaf_->value.dtype()))
+    throw GradientError({.problem = "only floating tensors have gradients",
+                         .operation = "Var",
+                         .tensor = v.leaf_->name,
+                         .found = std::string(name_of(v.leaf_->value.dtype()))});
+  return v;
+}
+
+const DTensor& Var::value() const {
+  return leaf_ ? leaf_->value : value_;
+}
+
+LeafState& Var::leaf() const {
+  if (!leaf_)
+    throw GradientError({.problem = "only leaves (inputs and parameters) keep gradients",
+                         .operation = "Var::leaf"});
+  return *leaf_;
+}
+
+const std::string& Var::name() const {
+  return leaf().name;
+}
+
+void Var::set_value(DTensor value) {
+  LeafState& state = leaf();
+  expect(value, "Var::set_value", state.name.c_str(),
+         {.shape = state.value.shape(),
+          .mesh = state.value.mesh(),
+          .placements = state.value.placements()});
+  state.value = std::move(value);
+}
+
+bool Var::has_grad() const {
+  return !leaf().contributions.empty();
+}
+
+DTensor Var::grad() const {
+  const LeafState& state = leaf();
+  if (state.contributions.empty())
+    throw GradientError({.problem = state.requires_grad
+                                        ? "no gradient has arrived"
+                                        : "this leaf was made without requires_grad",
+                         .operation = "Var::grad",
+                         .tensor = state.name,
+                         .hint = "call Tape::backward on a result that depends on it"});
+  if (state.contributions.size() > 1)
+    throw GradientError({.problem = "contributions with unlike placements are not yet one gradient",
+                         .operation = "Var::grad",
+                         .tensor = state.name,
+                         .hint = "call reduce_gradients() first"});
+  return state.contributions.front();
+}
+
+void Var::zero_grad() {
+  leaf().contributions.clear();
+}
+
+// --- FunctionContext ---------------------------------------------------------------------------
+
+FunctionContext::FunctionContext(std::string function, DeviceMesh mesh,
+                                 std::vector<bool> needs_grad, bool record)
+    : scope(current_scope()),
+      function_(std::move(function)),
+      mesh_(std::move(mesh)),
+      needs_grad_(std::move(needs_grad)),
+      recording_(record) {}
+
+void FunctionContext::save(const std::string& name, const Tensor& tensor, BudgetClass budget,
+                           const Shape& global) {
+  if (!recording_) return;
+  const auto element = static_cast<std::int64_t>(size_of(tensor.dtype()));
+  SavedRecord record{.function = function_,
+                     .scope = scope,
+                     .tensor = name,
+                     .budget = budget,
+                     .bytes = tensor.bytes(),
+                     .bound = budget_elements(budget, global, mesh_) * element,
+                     .storage = tensor.storage_id()};
+#ifdef TESSERA_ASSERTIONS
+  if (!record.within())
+    throw BudgetError(
+        {.problem = "more is saved for backward than the class allows",
+         .operation = function_,
+         .tensor = name,
+         .found =
+             fmt::format("{} bytes, local shape {}", record.bytes, format_shape(tensor.shape())),
+         .expected = fmt::format("at most {} bytes of class {}, global shape {}", record.bound,
+                                 name_of(budget), format_shape(global))});
+#endif
+  if (budget != BudgetClass::parameter) tensor.relabel(Purpose::saved);
+  records_.push_back(std::move(record));
+  saved_.push_back({name, tensor, tensor.version()});
+}
+
+void FunctionContext::save(const std::string& name, const DTensor& x, BudgetClass budget) {
+  save(name, x.local(), budget, x.shape());
+}
+
+const Tensor& FunctionContext::saved(const std::string& name) const {
+  const auto entry =
+      std::find_if(saved_.begin(), saved_.end(), [&](const Entry& e) { return e.name == name; });
+  if (entry == saved_.end())
+    throw GradientError({.problem = "nothing was saved under this name",
+                         .operation = function_,
+                         .tensor = name,
+                         .layer = scope});
+  if (entry->version != entry->tensor.version())
+    throw GradientError({.problem = "a tensor saved for backward was written to afterwards",
+                         .operation = function_,
+                         .tensor = name,
+                         .found = fmt::format("version {}", entry->tensor.version()),
+                         .expected = fmt::format("version {}", entry->version),
+                         .layer = scope});
+  return entry->tensor;
+}
+
+void FunctionContext::release() {
+  saved_.clear();
+  records_.clear();
+}
+
+// --- Tape --------------------------------------------------------------------------------------
+
+Var Tape::input(std::string name, DTensor value, bool requires_grad) {
+  Var v = Var::parameter(std::move(name), std::move(value), requires_grad);
+  v.tape_ = this;
+  return v;
+}
+
+Tape* TapeAccess::tape_of(const Var* inputs, std::size_t count, const char* function) {
+  Tape* tape = nullptr;
+  bool wanted = false;
+  for (std::size_t k = 0; k < count; ++k) {
+    wanted = wanted || inputs[k].requires_grad_;
+    if (inputs[k].tape_ == nullptr) continue;
+    if (tape != nullptr && tape != inputs[k].tape_)
+      throw GradientError(
+          {.problem = "operands are recorded on different tapes", .operation = function});
+    tape = inputs[k].tape_;
+  }
+  return wanted && !t_no_grad ? tape : nullptr;
+}
+
+DeviceMesh TapeAccess::mesh_of(const Var* inputs, std::size_t count, const char* function) {
+  DeviceMesh mesh;
+  for (std::size_t k = 0; k < count; ++k) {
+    const DTensor& x = inputs[k].value();
+    if (!x.defined()) continue;
+    if (!mesh.defined()) mesh = x.mesh();
+    if (!(mesh == x.mesh()))
+      throw MeshError({.problem = "operands live on different meshes",
+                       .operation = function,
+                       .tensor = inputs[k].is_leaf() ? inputs[k].name() : fmt::format("#{}", k),
+                       .found = x.mesh().describe(),
+                       .expected = mesh.describe()});
+  }
+  return mesh;
+}
+
+Var TapeAccess::record(
+    Tape& tape, std::string function, std::vector<Var> inputs, std::vector<const char*> input_names,
+    FunctionContext context, DTensor output,
+    std::function<std::vector<DTensor>(FunctionContext&, const DTensor&)> backward) {
+  if (tape.consumed_)
+    throw GradientError({.problem = "the tape was already used for a backward pass",
+                         .operation = function,
+                         .hint = "make a new Tape for a new forward pass"});
+  Var result;
+  result.value_ = output;
+  result.tape_ = &tape;
+  result.node_ = static_cast<std::int64_t>(tape.nodes_.size());
+  result.requires_grad_ = true;
+  for (Var& input : inputs)
+    if (!input.is_leaf()) input.value_ = DTensor();  // the function saved what it needs
+  tape.nodes_.push_back({std::move(function), std::move(inputs), std::move(input_names),
+                         std::move(context), output.shape(), output.mesh(), output.placements(),
+                         std::move(backward), DTensor()});
+  return result;
+}
+
+void Tape::add_gradient(Node& node, DTensor gradient, const char* operation) {
+  expect(gradient, operation, "gradient",
+         {.shape = node.shape, .mesh = node.mesh, .placements = node.placements});
+  node.gradient = node.gradient.defined() ? sum_of(node.gradient, gradient) : std::move(gradient);
+}
+
+void Tape::deliver(const Var& input, DTensor gradient, const Node& from, std::size_t slot) {
+  if (!gradient.defined())
+    throw GradientError(
+        {.problem = "the backward pass returned no gradient for an operand that needs one",
+         .operation = from.function,
+         .tensor = from.input_names.at(slot),
+         .layer = from.context.scope});
+  if (!input.is_leaf()) {
+    add_gradient(nodes_[static_cast<std::size_t>(input.node_)], std::move(gradient),
+                 from.function.c_str());
+    return;
+  }
+  check_leaf_gradient(input.leaf(), gradient, from.function);
+  std::vector<DTensor>& contributions = input.leaf().contributions;
+  for (DTensor& sum : contributions)
+    if (sum.placements() == gradient.placements()) {
+      sum = sum_of(sum, gradient);
+      return;
+    }
+  contributions.push_back(std::move(gradient));
+}
+
+void Tape::backward(const std::vector<Seed>& seeds) {
+  if (consumed_)
+    throw GradientError({.problem = "second backward pass on one tape",
+                         .operation = "Tape::backward",
+                         .hint = "what was saved is freed by the first; run the forward again"});
+  for (const Seed& seed : seeds) {
+    if (seed.output.tape_ != this || seed.output.node_ < 0)
+      throw GradientError(
+          {.problem =
+               "the output was not computed on this tape from anything that requires a gradient",
+           .operation = "Tape::backward"});
+    add_gradient(nodes_[static_cast<std::size_t>(seed.output.node_)], seed.gradient,
+                 "Tape::backward");
+  }
+  consumed_ = true;
+  const PurposeScope purpose(Purpose::gradient);
+  for (std::size_t k = nodes_.size(); k-- > 0;) {
+    Node& node = nodes_[k];
+    if (node.gradient.defined()) {
+      // Errors and ledgers of the backward pass name the layer of the forward pass.
+      const LedgerContextScope scope({node.context.scope, Purpose::gradient});
+      std::vector<DTensor> gradients = node.backward(node.context, node.gradient);
+      node.gradient = DTensor();
+      for (std::size_t slot = 0; slot < node.inputs.size(); ++slot)
+        if (node.context.needs_grad(slot))
+          deliver(node.inputs[slot], std::move(gradients[slot]), node, slot);
+    }
+    node.context.release();
+    node.backward = nullptr;
+    node.inputs.clear();
+  }
+}
+
+namespace {
+// Parameters live anyway, and tensors that share storage are kept once.
+bool is_extra(const SavedRecord& record, std::set<const void*>& seen) {
+  return record.budget != BudgetClass::parameter && seen.insert(record.storage).second;
+}
+}  // namespace
+
+std::vector<SavedRecord> Tape::saved() const {
+  std::vector<SavedRecord> all;
+  for (const Node& node : nodes_)
+    all.insert(all.end(), node.context.records().begin(), node.context.records().end());
+  return all;
+}
+
+std::int64_t Tape::saved_bytes() const {
+  std::set<const void*> seen;
+  std::int64_t bytes = 0;
+  for (const SavedRecord& record : saved())
+    if (is_extra(record, seen)) bytes += record.bytes;
+  return bytes;
+}
+
+std::int64_t Tape::saved_bound() const {
+  std::set<const void*> seen;
+  std::int64_t bytes = 0;
+  for (const SavedRecord& record : saved())
+    if (is_extra(record, seen)) bytes += record.bound;
+  return bytes;
+}
+
+}  // namespace tessera

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#include "tessera/layers/substrate/linear.hpp"
+
+#include <fmt/format.h>
+
+#include "tessera/autodiff/gradients.hpp"
+#include "tessera/layers/substrate/checks.hpp"
+#include "tessera/runtime/error.hpp"
+#include "tessera/runtime/ops.hpp"
+
+namespace tessera {
+namespace {
+
+template <bool WithBias>
+struct LinearFunction {
+  static constexpr const char* name = "linear";
+  static constexpr auto inputs = [] {
+    if constexpr (WithBias)
+      return std::array{"x", "weight", "bias"};
+    else
+      return std::array{"x", "weight"};
+  }();
+  using Operands = std::array<DTensor, inputs.size()>;
+
+  DTensor forward(FunctionContext& ctx, const Operands& in) const {
+    const DTensor& x = in[0];
+    const Tensor& weight = in[1].local();
+    expect_features(x, name, "x", weight.size(1));
+    Shape local = x.local().shape();
+    local.back() = weight.size(0);
+    const Tensor y = Tensor::empty(local, x.dtype(), x.local().device());
+    if constexpr (WithBias) copy(broadcast_rows(in[2].local(), y), rows_of(y));
+    gemm(1, rows_of(x.local()), weight.to(x.dtype()).transpose(0, 1), WithBias ? 1 : 0, rows_of(y));
+    if (ctx.needs_grad(1)) ctx.save("x", x, budget_of(x.placements()));
+    ctx.save("weight", in[1], BudgetClass::parameter);
+    if constexpr (WithBias) ctx.save("bias", in[2], BudgetClass::parameter);
+    Shape shape = x.shape();
+    shape.back() = weight.size(0);
+    return DTensor::from_local(y, x.mesh(), x.placements(), shape,
+                               carry_strides(x.shape(), x.strides(), shape));
+  }
+
+  Operands backward(FunctionContext& ctx, const DTensor& gradient) const {
+    const DType acc = at_least_f32(gradient.dtype());
+    const Tensor& weight = ctx.saved("weight");
+    const Tensor g = rows_of(gradient.local());
+    Operands out;
+    if (ctx.needs_grad(0)) {
+      Shape local = gradient.local().shape();
+      local.back() = weight.size(1);
+      const Tensor dx = Tensor::empty(local, gradient.dtype(), g.device());
+      gemm(1, g, weight.to(gradient.dtype()), 0, rows_of(dx));
+      Shape shape = gradient.shape();
+      shape.back() = weight.size(1);
+      out[0] = DTensor::from_local(dx, gradient.mesh(), gradient.placements(), shape,
+                                   carry_strides(gradient.shape(), gradient.strides(), shape));
+    }
+    if (ctx.needs_grad(1)) {
+      const Tensor dw = Tensor::empty(weight.shape(), acc, g.device());
+      gemm(1, g.to(acc).transpose(0, 1), rows_of(ctx.saved("x")).to(acc), 0, dw);
+      out[1] =
+          parameter_gradient(dw, like_parameter(weight, gradient.mesh()), gradient.placements());
+    }
+    if constexpr (WithBias)
+      if (ctx.needs_grad(2)) {
+        const Tensor db = Tensor::zeros({weight.size(0)}, acc, g.device());
+        sum_rows(g, db);
+        out[2] = parameter_gradient(db, like_parameter(db, gradient.mesh()), gradient.placements());
+      }
+    return out;
+  }
+
+ private:
+  static Tensor broadcast_rows(const Tensor& bias, const Tensor& y) {
+    return bias.as_strided({y.numel() / y.size(-1), bias.numel()}, {0, 1}, 0);
+  }
+};
+
+}  // namespace
+
+Linear::Linear(const Build& build, std::int64_t in, std::int64_t out, bool bias, Init init)
+    : Module(build), weight_(add_parameter("weight", {out, in}, init)) {
+  if (bias) bias_ = add_parameter("bias", {out}, init);
+}
+
+Var Linear::forward(const Var& x) const {
+  if (bias_.is_leaf()) return apply(LinearFunction<true>{}, {x, weight_, bias_});
+  return apply(LinearFunction<false>{}, {x, weight_});
+}
+
+}  // namespace tessera

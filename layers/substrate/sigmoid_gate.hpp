@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+// y = x * sigmoid(g), elementwise.
+//   x, g: same mesh, shape and placements, no Partial; y placed alike.
+//   Messages: none. Saved: x and g (class of their placements); sigmoid(g) is formed again.
+#pragma once
+
+#include "tessera/autodiff/tape.hpp"
+
+namespace tessera {
+
+Var sigmoid_gate(const Var& x, const Var& g);
+
+}  // namespace tessera

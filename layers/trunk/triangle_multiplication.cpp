@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT
+#include "tessera/layers/trunk/triangle_multiplication.hpp"
+
+#include <fmt/format.h>
+
+#include "tessera/autodiff/gradients.hpp"
+#include "tessera/layers/math/triangle_multiplication.hpp"
+#include "tessera/layers/schedule/panel_ring.hpp"
+#include "tessera/layers/substrate/checks.hpp"
+#include "tessera/runtime/ops.hpp"
+
+namespace tessera {
+namespace {
+
+// A tile as a matrix with the contracted dim as its columns (left factor) or rows (right factor).
+Tensor left(const Tensor& panel, Contracted c) {
+  return c == Contracted::cols ? panel : panel.transpose(1, 2);
+}
+Tensor right(const Tensor& panel, Contracted c) {
+  return c == Contracted::rows ? panel : panel.transpose(1, 2);
+}
+
+// One of the six products: result tile (I_i, J_j), summed over the panels in acc.
+Tensor product(const DeviceMesh& mesh, const Operand& x, const Operand& y) {
+  const std::int64_t rows = x.tile.size(x.contracted == Contracted::cols ? 1 : 2);
+  const std::int64_t cols = y.tile.size(y.contracted == Contracted::rows ? 2 : 1);
+  const Tensor result =
+      Tensor::empty({x.tile.size(0), rows, cols}, at_least_f32(x.tile.dtype()), x.tile.device());
+  contract_panels(mesh, x, y, [&](const Tensor& x_panel, const Tensor& y_panel, int step) {
+    gemm(1, left(x_panel, x.contracted), right(y_panel, y.contracted), step == 0 ? 0 : 1, result);
+  });
+  return result;
+}
+
+struct TriangleFunction {
+  TriangleDirection direction;
+
+  static constexpr const char* name = "triangle_multiplication";
+  static constexpr std::array inputs{"x",
+                                     "mask",
+                                     "norm_in.weight",
+                                     "norm_in.bias",
+                                     "p_in.weight",
+                                     "g_in.weight",
+                                     "norm_out.weight",
+                                     "norm_out.bias",
+                                     "p_out.weight",
+                                     "g_out.weight"};
+  using Operands = std::array<DTensor, 10>;
+
+  DTensor forward(FunctionContext& ctx, const Operands& in) const {
+    const DTensor& x = in[0];
+    check(x, in[1], in[2].size(0));
+    const Tensor mask = in[1].local().contiguous().to(x.dtype());
+    const math::TriangleWeights w{in[2].local(), in[3].local(), in[4].local(), in[5].local(),
+                                  in[6].local(), in[7].local(), in[8].local(), in[9].local()};
+    const Tensor x_local = x.local().contiguous();
+    const math::TriangleFactors f = math::triangle_project(x_local, mask, w);
+    const Tensor o = contract(x.mesh(), f.a, f.b);
+    const math::TriangleOutput out = math::triangle_output(x_local, f.statistics, o, w);
+    if (ctx.recording()) save(ctx, in, mask, f, o, out.statistics);
+    return x.with_local(out.y);
+  }
+
+  Operands backward(FunctionContext& ctx, const DTensor& gradient) const {
+    const auto p = [&](std::size_t k) { return ctx.saved(inputs[k]); };
+    const math::TriangleWeights w{p(2), p(3), p(4), p(5), p(6), p(7), p(8), p(9)};
+    const math::TriangleFactors f{
+        ctx.saved("a"), ctx.saved("b"), {ctx.saved("x mean"), ctx.saved("x rstd")}};
+    const math::Statistics o_statistics{ctx.saved("o mean"), ctx.saved("o rstd")};
+    const Tensor x = ctx.saved("x").contiguous();
+
+    math::TriangleOutputGradients head = math::triangle_output_backward(
+        gradient.local().contiguous(), x, f.statistics, ctx.saved("o"), o_statistics, w);
+    const Tensor g = head.o.to(x.dtype());  // what travels has the dtype of the saved tiles
+    head.o = Tensor();
+    const Tensor da = gradient_of_a(gradient.mesh(), f, g);
+    const Tensor db = gradient_of_b(gradient.mesh(), f, g);
+    const math::TriangleProjectGradients tail =
+        math::triangle_project_backward(da, db, head.xh, x, ctx.saved("mask"), f, w);
+
+    const std::array parts{tail.norm_in_weight,  tail.norm_in_bias,  tail.p_in,  tail.g_in,
+                           head.norm_out_weight, head.norm_out_bias, head.p_out, head.g_out};
+    Operands out;
+    out[0] = gradient.with_local(tail.x);
+    for (std::size_t k = 0; k < parts.size(); ++k)
+      out[k + 2] = parameter_gradient(parts[k], like_parameter(parts[k], gradient.mesh()),
+                                      gradient.placements());
+    return out;
+  }
+
+ private:
+  static void check(const DTensor& x, const DTensor& mask, std::int64_t dim) {
+    expect(x, name, "x", {.placements = pair_placements(), .ndim = 4});
+    expect_features(x, name, "x", dim);
+    if (x.size(1) != x.size(2))
+      throw ShapeError({.problem = "a pair tensor has as many rows as columns",
+                        .operation = name,
+                        .tensor = "x",
+                        .found = x.describe(),
+                        .expected = "[B, N, N, channels]"});
+    expect(mask, name, "mask",
+           {.shape = Shape{x.size(0), x.size(1), x.size(2)},
+            .mesh = x.mesh(),
+            .placements = pair_placements()});
+  }
+
+  void save(FunctionContext& ctx, const Operands& in, const Tensor& mask,
+            const math::TriangleFactors& f, const Tensor& o,
+            const math::Statistics& o_stats) const {
+    const Shape& shape = in[0].shape();
+    const Shape positions{shape[0], shape[1], shape[2]};
+    const BudgetClass pair = BudgetClass::pair;
+    ctx.save("x", in[0], pair);
+    ctx.save("mask", mask, pair, positions);
+    ctx.save("a", f.a, pair, shape);
+    ctx.save("b", f.b, pair, shape);
+    ctx.save("o", o, pair, shape);
+    ctx.save("x mean", f.statistics.mean, pair, positions);
+    ctx.save("x rstd", f.statistics.rstd, pair, positions);
+    ctx.save("o mean", o_stats.mean, pair, positions);
+    ctx.save("o rstd", o_stats.rstd, pair, positions);
+    for (std::size_t k = 2; k < in.size(); ++k) ctx.save(inputs[k], in[k], BudgetClass::parameter);
+  }
+
+  // The products. n, m: rows and columns of o; k: the contracted token. i, j: mesh coordinates.
+  static constexpr auto kRows = Contracted::rows;
+  static constexpr auto kCols = Contracted::cols;
+
+  Tensor contract(const DeviceMesh& mesh, const Tensor& a, const Tensor& b) const {
+    if (direction == TriangleDirection::outgoing)
+      // o[I_i, J_j] += a[I_i, k] b[J_j, k]^T
+      return product(mesh, {a, kCols, "a"}, {b, kCols, "b"});
+    // o[I_i, J_j] += a[k, I_i]^T b[k, J_j]
+    return product(mesh, {a, kRows, "a"}, {b, kRows, "b"});
+  }
+
+  Tensor gradient_of_a(const DeviceMesh& mesh, const math::TriangleFactors& f,
+                       const Tensor& g) const {
+    if (direction == TriangleDirection::outgoing)
+      // da[n in I_i, k in J_j] += g[I_i, m] b[m, J_j]
+      return product(mesh, {g, kCols, "g"}, {f.b, kRows, "b"});
+    // da[k in I_i, n in J_j] += b[I_i, m] g[J_j, m]^T
+    return product(mesh, {f.b, kCols, "b"}, {g, kCols, "g"});
+  }
+
+  Tensor gradient_of_b(const DeviceMesh& mesh, const math::TriangleFactors& f,
+                       const Tensor& g) const {
+    if (direction == TriangleDirection::outgoing)
+      // db[m in I_i, k in J_j] += g[n, I_i]^T a[n, J_j]
+      return product(mesh, {g, kRows, "g"}, {f.a, kRows, "a"});
+    // db[k in I_i, m in J_j] += a[I_i, n] g[n, J_j]
+    return product(mesh, {f.a, kCols, "a"}, {g, kRows, "g"});
+  }
+};
+
+}  // namespace
+
+TriangleMultiplication::TriangleMultiplication(const Build& build, std::int64_t dim,
+                                               TriangleDirection direction)
+    : Module(build),
+      direction_(direction),
+      norm_in_(build, dim),
+      p_in_(build, dim, 2 * dim, Init::lecun),
+      g_in_(build, dim, 2 * dim, Init::zero),
+      norm_out_(build, dim),
+      p_out_(build, dim, dim, Init::zero),
+      g_out_(build, dim, dim, Init::zero) {
+  add_child("norm_in", norm_in_);
+  add_child("p_in", p_in_);
+  add_child("g_in", g_in_);
+  add_child("norm_out", norm_out_);
+  add_child("p_out", p_out_);
+  add_child("g_out", g_out_);
+}
+
+Var TriangleMultiplication::forward(const Var& x, const Var& mask) const {
+  return apply(TriangleFunction{direction_},
+               {x, mask, norm_in_.weight(), norm_in_.bias(), p_in_.weight(), g_in_.weight(),
+                norm_out_.weight(), norm_out_.bias(), p_out_.weight(), g_out_.weight()});
+}
+
+}  // namespace tessera
