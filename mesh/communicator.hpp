@@ -4,9 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <vector>
 
 namespace tessera {
 
@@ -15,6 +13,7 @@ namespace tessera {
 // communicator and its error handler are not touched.
 class Communicator {
  public:
+  Communicator() = default;    // empty: size() == 0
   static Communicator self();  // one rank, needs no MPI
   // Collective over the communicator. `mpi_comm` points to an MPI_Comm, so that this header does
   // not need mpi.h: Communicator::duplicate(&comm).
@@ -44,6 +43,8 @@ class Communicator {
   static void set_max_chunk_bytes(std::int64_t bytes);
 
  private:
+  template <class Post>
+  Request post(int peer, std::int64_t bytes, const char* call, const Post& post_chunk) const;
   struct State;
   std::shared_ptr<State> state_;
 };

@@ -51,7 +51,7 @@ class DTensor {
 // Own block as a GlobalBlock for random fills.
 GlobalBlock global_block(const Shape& shape, const DeviceMesh& mesh, const Placements& placements);
 
-// Every rank holds the same full tensor and takes its slice; no message.
+// Every rank holds the same full tensor and takes a copy of its slice; no message.
 DTensor distribute(const Tensor& full, const DeviceMesh& mesh, const Placements& placements);
 // Only mesh rank 0 holds it (others pass an undefined tensor): scatter along S axes, broadcast
 // along R axes, in mesh-axis order. shape and dtype are given on all ranks.
@@ -68,16 +68,26 @@ DTensor uniform(const Shape& shape, DType dtype, const DeviceMesh& mesh,
                 const Placements& placements, RandomStream stream, double low, double high);
 
 // The global tensor on every rank: all-gather or all-reduce per axis, last to first. GradientError
-// inside a forward or backward scope in builds with assertions.
+// inside a ComputeScope in builds with assertions.
 Tensor full_tensor(const DTensor& x);
+// Marks a forward or backward pass of this thread.
+class ComputeScope {
+ public:
+  ComputeScope();
+  ~ComputeScope();
+  ComputeScope(const ComputeScope&) = delete;
+  ComputeScope& operator=(const ComputeScope&) = delete;
+};
 
 // Explicit change of placements (spec table: R->S slice, S->R all-gather, S->S all-to-all, P->R
-// all-reduce, P->S reduce-scatter; R->P and S->P are PlacementError), axis by axis, ascending.
+// all-reduce, P->S reduce-scatter; R->P and S->P are PlacementError), axis by axis, ascending. A
+// dim that is sharded stays on its mesh axis (PlacementError: use a relayout). The result is
+// row-major.
 DTensor redistribute(const DTensor& x, const Placements& placements, const std::string& label);
 
 // The metadata guard. Checks in this order: defined (TypeError), shape (ShapeError), mesh
-// (MeshError), placements (PlacementError), no Partial (PartialError), even shards (UnevenError).
-// Absent expectations are skipped.
+// (MeshError), placements (PlacementError), no Partial (PartialError). Absent expectations are
+// skipped. Shards are even by construction.
 struct Expect {
   std::optional<Shape> shape = {};
   std::optional<DeviceMesh> mesh = {};

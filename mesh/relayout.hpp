@@ -23,11 +23,16 @@ struct Box {
 };
 Box intersect(const Box& a, const Box& b);
 
-// Who holds what: pieces[rank] lists the boxes of a rank in the order of its local tensors. The
-// boxes of a source are disjoint over all ranks; those of a target may overlap.
+// Who holds what: pieces[rank] lists the boxes of a rank of the mesh in the order of its local
+// tensors. The boxes of a source are disjoint over all ranks; those of a target may overlap. Ranks
+// that hold other matrices (another dp coordinate) have none.
 struct Ownership {
   std::vector<std::vector<Box>> pieces;
 };
+// One tile each: rows cut along `row_axis`, columns along `col_axis` (-1: not cut), by the ranks
+// that share the other coordinates of this rank.
+Ownership tiles(const DeviceMesh& mesh, std::int64_t rows, std::int64_t cols, int row_axis,
+                int col_axis);
 
 // One rank's part of a relayout.
 struct RelayoutPlan {
@@ -42,8 +47,11 @@ struct RelayoutPlan {
   std::vector<Part> sends;     // ordered by (peer, target piece, source piece) of the receiver
   std::vector<Part> receives;  // same order on both sides
 };
-// Throws ShapeError if some target element has no source.
+// Throws ShapeError, on every rank, if some target element has no source or more than one.
 RelayoutPlan plan_relayout(const Ownership& source, const Ownership& target, int rank);
+// The way back. Only if the target pieces are disjoint too and hold every source element;
+// otherwise plan_relayout(target, source) says what is wrong.
+RelayoutPlan reversed(const RelayoutPlan& plan);
 
 // Elements sent to other ranks, of one matrix (for contracts).
 std::int64_t sent_elements(const RelayoutPlan& plan);
@@ -52,8 +60,8 @@ std::int64_t sent_messages(const RelayoutPlan& plan);
 // Moves batched matrices: source[k] is [batch, rows, cols] of plan.source[k]; returns tensors
 // [batch, rows, cols] of plan.target. One message per peer. A piece that goes unchanged to one peer
 // is sent from where it is and received where it will be used; others are packed. A target piece
-// that equals an own source piece shares its storage. Collective over the mesh.
-// `defined()` tensors only; all of one dtype.
+// that equals an own source piece shares its storage. Collective over the mesh. Any strides, one
+// batch and dtype. A rank that holds nothing passes an empty piece, [batch, 0, 0].
 std::vector<Tensor> relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
                              const std::vector<Tensor>& source, const std::string& axis,
                              const std::string& label);

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+#include "tessera/mesh/communicator.hpp"
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tessera/runtime/error.hpp"
+
+namespace tessera {
+namespace {
+
+std::atomic<std::int64_t> max_chunk_bytes{std::numeric_limits<int>::max()};
+
+void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  std::string text(MPI_MAX_ERROR_STRING, '\0');
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  text.resize(static_cast<std::size_t>(length));
+  throw MpiError({.problem = text, .operation = call, .found = fmt::format("code {}", code)});
+}
+
+bool mpi_is_running() {
+  int started = 0;
+  int ended = 0;
+  MPI_Initialized(&started);
+  MPI_Finalized(&ended);
+  return started != 0 && ended == 0;
+}
+
+}  // namespace
+
+struct Communicator::State {
+  MPI_Comm comm = MPI_COMM_NULL;  // null for one rank without MPI, and for an empty communicator
+  int rank = 0;
+  int size = 1;
+  int max_tag = std::numeric_limits<int>::max();
+
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    if (comm != MPI_COMM_NULL && mpi_is_running()) MPI_Comm_free(&comm);
+  }
+
+  // Takes the communicator over, whose errors must return from here on.
+  void adopt(MPI_Comm taken) {
+    comm = taken;
+    check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+    check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+    int* bound = nullptr;
+    int found = 0;
+    check(MPI_Comm_get_attr(comm, MPI_TAG_UB, static_cast<void*>(&bound), &found),
+          "MPI_Comm_get_attr");
+    max_tag = found != 0 ? *bound : 32767;  // what the standard guarantees
+  }
+};
+
+struct Communicator::Request::State {
+  std::vector<MPI_Request> chunks;
+};
+
+Communicator Communicator::self() {
+  Communicator c;
+  c.state_ = std::make_shared<State>();
+  return c;
+}
+
+Communicator Communicator::duplicate(const void* mpi_comm) {
+  if (!mpi_is_running())
+    throw InitError({.problem = "MPI is not running",
+                     .operation = "Communicator::duplicate",
+                     .hint = "make an Environment, or call MPI_Init, first"});
+  const MPI_Comm given = *static_cast<const MPI_Comm*>(mpi_comm);
+  if (given == MPI_COMM_NULL)
+    throw InitError({.problem = "MPI_COMM_NULL has no ranks to duplicate",
+                     .operation = "Communicator::duplicate"});
+  Communicator c;
+  c.state_ = std::make_shared<State>();
+  MPI_Comm copy = MPI_COMM_NULL;
+  check(MPI_Comm_dup(given, &copy), "MPI_Comm_dup");
+  c.state_->adopt(copy);
+  return c;
+}
+
+Communicator Communicator::split(int color, int key) const {
+  Communicator c;
+  if (size() == 0 || state_->comm == MPI_COMM_NULL) {
+    if (size() != 0 && color >= 0) c.state_ = std::make_shared<State>();
+    return c;
+  }
+  MPI_Comm part = MPI_COMM_NULL;
+  check(MPI_Comm_split(state_->comm, color < 0 ? MPI_UNDEFINED : color, key, &part),
+        "MPI_Comm_split");
+  if (part == MPI_COMM_NULL) return c;
+  c.state_ = std::make_shared<State>();
+  c.state_->adopt(part);
+  return c;
+}
+
+int Communicator::rank() const {
+  return state_ ? state_->rank : -1;
+}
+int Communicator::size() const {
+  return state_ ? state_->size : 0;
+}
+int Communicator::max_tag() const {
+  return state_ ? state_->max_tag : 0;
+}
+
+void Communicator::set_max_chunk_bytes(std::int64_t bytes) {
+  max_chunk_bytes = std::clamp<std::int64_t>(bytes, 1, std::numeric_limits<int>::max());
+}
+
+template <class Post>
+Communicator::Request Communicator::post(int peer, std::int64_t bytes, const char* call,
+                                         const Post& post_chunk) const {
+  if (peer < 0 || peer >= size() || state_->comm == MPI_COMM_NULL)
+    throw RangeError({.problem = "no such peer",
+                      .operation = call,
+                      .found = fmt::format("rank {}", peer),
+                      .expected = fmt::format("a rank of {} joined by MPI", size())});
+  Request request;
+  request.state_ = std::make_shared<Request::State>();
+  const std::int64_t limit = max_chunk_bytes;
+  for (std::int64_t begin = 0; begin < bytes; begin += limit) {
+    const auto count = static_cast<int>(std::min(limit, bytes - begin));
+    check(post_chunk(begin, count, &request.state_->chunks.emplace_back(MPI_REQUEST_NULL)), call);
+  }
+  return request;
+}
+
+Communicator::Request Communicator::send(int peer, const void* data, std::int64_t bytes,
+                                         int tag) const {
+  return post(peer, bytes, "MPI_Isend", [&](std::int64_t begin, int count, MPI_Request* request) {
+    return MPI_Isend(static_cast<const char*>(data) + begin, count, MPI_BYTE, peer, tag,
+                     state_->comm, request);
+  });
+}
+
+Communicator::Request Communicator::receive(int peer, void* data, std::int64_t bytes,
+                                            int tag) const {
+  return post(peer, bytes, "MPI_Irecv", [&](std::int64_t begin, int count, MPI_Request* request) {
+    return MPI_Irecv(static_cast<char*>(data) + begin, count, MPI_BYTE, peer, tag, state_->comm,
+                     request);
+  });
+}
+
+bool Communicator::Request::test() {
+  if (!state_) return true;
+  int done = 0;
+  check(MPI_Testall(static_cast<int>(state_->chunks.size()), state_->chunks.data(), &done,
+                    MPI_STATUSES_IGNORE),
+        "MPI_Testall");
+  if (done != 0) state_.reset();
+  return done != 0;
+}
+
+}  // namespace tessera

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+#include "tessera/mesh/door.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <set>
+#include <thread>
+
+#include "tessera/runtime/error.hpp"
+#include "tessera/runtime/ops.hpp"
+
+namespace tessera {
+namespace {
+
+// Between polls: first only yield, since the peer may need this core, then sleep ever longer.
+void pause_after(std::int64_t polls) {
+  constexpr std::int64_t kYields = 1000;
+  if (polls < kYields) return std::this_thread::yield();
+  const std::int64_t step = std::min<std::int64_t>((polls - kYields) / 20, 9);
+  std::this_thread::sleep_for(std::chrono::microseconds(5 + 5 * step));
+}
+
+bool on_host(const Tensor& tensor) {
+  return tensor.device().kind == DeviceKind::cpu;
+}
+
+}  // namespace
+
+double timeout_from_environment() {
+  const char* text = std::getenv("TESSERA_TIMEOUT_S");
+  if (text == nullptr || *text == '\0') return 300;
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  if (*end != '\0' || !std::isfinite(seconds) || seconds < 0)
+    throw UsageError({.problem = "not a time limit",
+                      .operation = "TESSERA_TIMEOUT_S",
+                      .found = fmt::format("'{}'", text),
+                      .expected = "seconds, 0 for no limit"});
+  return seconds;
+}
+
+Operation::Operation(const DeviceMesh& mesh, OpLabel label, DType dtype) : mesh_(mesh) {
+  DeviceMesh::State& state = mesh.state();
+  if (!state.unfinished.empty())
+    throw CommStateError(
+        {.problem = "an earlier operation on the mesh did not end: " + state.unfinished,
+         .operation = label.op,
+         .hint = "wait() for every Pending; after a time-out make a new mesh"});
+  record_ = {.sequence = state.sequence++,
+             .op = label.op,
+             .axis = std::move(label.axis),
+             .scope = current_scope(),
+             .label = std::move(label.label),
+             .dtype = dtype,
+             .begin = state.seconds()};
+  // Different operations never match each other's messages, even if several are in flight.
+  tag_ = static_cast<int>(record_.sequence % (std::int64_t{state.communicator.max_tag()} + 1));
+  state.records.push_back(record_);
+}
+
+Operation::~Operation() {
+  if (closed_) return;
+  DeviceMesh::State& state = mesh_.state();
+  if (state.unfinished.empty()) state.unfinished = name();
+  for (auto* list : {&sends_, &receives_})
+    for (Transfer& t : *list)
+      if (!t.done) state.stranded.push_back(std::move(t));
+}
+
+std::string Operation::name() const {
+  return fmt::format("{} on {}, label '{}', number {}{}", record_.op, record_.axis, record_.label,
+                     record_.sequence,
+                     record_.scope.empty() ? "" : fmt::format(", layer {}", record_.scope));
+}
+
+void Operation::post(const std::vector<Outgoing>& sends, const std::vector<Incoming>& receives) {
+  const DeviceMesh::State& state = mesh_.state();
+  const auto travels = [&](const auto& m) { return m.peer != state.rank && m.data.numel() > 0; };
+  sends_.clear();
+  receives_.clear();
+  for (const Outgoing& m : sends) {
+    if (!travels(m)) continue;
+    record_.messages += 1;
+    record_.bytes += m.data.bytes();
+    sends_.push_back({.peer = m.peer, .user = m.data});
+  }
+  for (const Incoming& m : receives)
+    if (travels(m)) receives_.push_back({.peer = m.peer, .user = m.data});
+  if (state.communicator.size() == 0 && sends_.size() + receives_.size() > 0) {
+    close();
+    throw InitError({.problem = "a dry run sends no messages",
+                     .operation = record_.op,
+                     .found = mesh_.describe()});
+  }
+  const PurposeScope purpose(Purpose::communication);
+  for (Transfer& t : receives_) {
+    t.user.bump_version();
+    t.wire = on_host(t.user) ? t.user : Tensor::empty(t.user.shape(), t.user.dtype());
+    t.request = state.communicator.receive(t.peer, t.wire.data(), t.wire.bytes(), tag_);
+  }
+  for (Transfer& t : sends_) {
+    t.wire = t.user.to(cpu_device);
+    t.request = state.communicator.send(t.peer, t.wire.data(), t.wire.bytes(), tag_);
+  }
+}
+
+bool Operation::test() {
+  bool all = true;
+  for (Transfer& t : receives_) {
+    if (t.done) continue;
+    t.done = t.request.test();
+    if (t.done && !on_host(t.user)) copy(t.wire, t.user);
+    all = all && t.done;
+  }
+  for (Transfer& t : sends_) {
+    if (!t.done) t.done = t.request.test();
+    all = all && t.done;
+  }
+  return all;
+}
+
+void Operation::finish() {
+  const double limit = mesh_.state().timeout_s;
+  const double begin = mesh_.state().seconds();
+  for (std::int64_t polls = 0; !test(); ++polls) {
+    const double waited = mesh_.state().seconds() - begin;
+    if (limit > 0 && waited > limit) time_out(waited);
+    pause_after(polls);
+  }
+}
+
+void Operation::close() {
+  closed_ = true;
+  sends_.clear();
+  receives_.clear();
+  record_.end = mesh_.state().seconds();
+  std::vector<CommRecord>& records = mesh_.state().records;
+  const auto entry = std::lower_bound(
+      records.begin(), records.end(), record_.sequence,
+      [](const CommRecord& r, std::int64_t sequence) { return r.sequence < sequence; });
+  // Gone if the records were cleared in between.
+  if (entry != records.end() && entry->sequence == record_.sequence) *entry = record_;
+}
+
+void Operation::time_out(double waited) const {
+  std::set<int> silent;
+  std::set<int> not_taken;
+  for (const Transfer& t : receives_)
+    if (!t.done) silent.insert(t.peer);
+  for (const Transfer& t : sends_)
+    if (!t.done) not_taken.insert(t.peer);
+  std::string problem = fmt::format("rank {} waited {:.1f} s in vain", mesh_.rank(), waited);
+  if (!silent.empty())
+    problem += fmt::format("; nothing came from rank(s) {}", fmt::join(silent, ", "));
+  if (!not_taken.empty())
+    problem += fmt::format("; rank(s) {} did not take their message", fmt::join(not_taken, ", "));
+  throw TimeoutError({.problem = problem,
+                      .operation = record_.op,
+                      .tensor = record_.label,
+                      .found = fmt::format("axis {}, operation number {} of {}", record_.axis,
+                                           record_.sequence, mesh_.describe()),
+                      .hint = "the silent ranks are elsewhere or gone; TESSERA_TIMEOUT_S sets the "
+                              "limit",
+                      .layer = record_.scope});
+}
+
+}  // namespace tessera

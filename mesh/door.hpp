@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+// The one door. Every operation on a mesh is an Operation: it takes a number that is equal on all
+// ranks, enters the ledger, posts rounds of messages under a tag of its own, and waits for them
+// with a deadline. For mesh/ only.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/mesh/collectives.hpp"
+#include "tessera/mesh/device_mesh.hpp"
+
+namespace tessera {
+
+// A message on its way. `wire` is what MPI reads or writes: the tensor itself, or its copy on the
+// host if the tensor is on a device.
+struct Transfer {
+  int peer = 0;
+  Tensor user = {};
+  Tensor wire = {};
+  Communicator::Request request = {};
+  bool done = false;
+};
+
+class DeviceMesh::State {
+ public:
+  struct View {
+    std::vector<int> shape;
+    std::vector<int> coordinate;
+    std::vector<std::string> names;
+  };
+
+  State(Communicator comm, int own_rank, MeshShape mesh_shape, Device mesh_device);
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  void set_shape(MeshShape mesh_shape);
+  double seconds() const;  // since the mesh was made
+
+  Communicator communicator;  // empty: a dry run
+  int rank;
+  MeshShape shape;
+  Device device;
+  View full;
+  View flat;
+
+  std::int64_t sequence = 0;  // of the next operation
+  std::vector<CommRecord> records;
+  double timeout_s;             // 0: none
+  std::string unfinished = {};  // names the operation that was not waited for or failed
+  std::vector<Transfer> stranded;
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// TESSERA_TIMEOUT_S, default 300; UsageError unless it is a number >= 0.
+double timeout_from_environment();
+
+class Operation {
+ public:
+  // Takes the next sequence number. CommStateError after an unfinished operation.
+  Operation(const DeviceMesh& mesh, OpLabel label, DType dtype);
+  ~Operation();  // not closed: the mesh keeps the buffers and refuses further operations
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  // Posts one round, receives first. Empty tensors and messages to oneself are not messages;
+  // the caller has copied the latter.
+  void post(const std::vector<Outgoing>& sends, const std::vector<Incoming>& receives);
+  bool test();    // lets MPI move data; true once the round has arrived
+  void finish();  // waits for the round
+  void round(const std::vector<Outgoing>& sends, const std::vector<Incoming>& receives) {
+    post(sends, receives);
+    finish();
+  }
+  void close();  // ends the ledger's record
+
+  const DeviceMesh& mesh() const { return mesh_; }
+
+ private:
+  std::string name() const;
+  [[noreturn]] void time_out(double waited) const;
+
+  DeviceMesh mesh_;
+  CommRecord record_;  // entered into the ledger at once, and again when closed
+  int tag_ = 0;
+  std::vector<Transfer> sends_;
+  std::vector<Transfer> receives_;
+  bool closed_ = false;
+};
+
+// Steps of collectives inside an operation. A group is a list of mesh ranks; `me` is the own place
+// in it. Groups of one do nothing.
+struct Group {
+  std::vector<int> ranks;
+  int me = 0;
+  int size() const { return static_cast<int>(ranks.size()); }
+  int at(int place) const {  // modulo the size
+    const int n = size();
+    return ranks[static_cast<std::size_t>((place % n + n) % n)];
+  }
+};
+Group group_of(const DeviceMesh& mesh, std::span<const int> axes);
+
+void broadcast_rounds(Operation& operation, const Group& group, int root, const Tensor& tensor);
+// `full` is read at the root only.
+void scatter_rounds(Operation& operation, const Group& group, int root, const Tensor& full, int dim,
+                    const Tensor& part);
+// all_reduce under another name in the ledger.
+void all_reduce_as(const char* name, const DeviceMesh& mesh, std::span<const int> axes, ReduceOp op,
+                   const Tensor& tensor, const std::string& label);
+
+// ShapeError unless the root holds what was announced. On the root only: inside collective_try().
+void check_root_tensor(const Tensor& full, const Shape& shape, DType dtype, const char* operation,
+                       const std::string& label);
+std::vector<int> all_axes(const DeviceMesh& mesh);
+// Views along dim; UnevenError if they would not be equal, RangeError for a wrong dim.
+std::vector<Tensor> equal_parts(const Tensor& tensor, int dim, int parts, const char* operation,
+                                const std::string& label);
+// Checks that the tensor can travel: defined (TypeError), contiguous (StrideError), on the device
+// of the mesh or on the host (DeviceError).
+void check_buffer(const DeviceMesh& mesh, const char* operation, const std::string& label,
+                  const Tensor& tensor);
+// Mesh axis in range (RangeError).
+int check_axis(const DeviceMesh& mesh, int axis, const char* operation);
+
+}  // namespace tessera

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+// The move of a relayout. On the wire, a message is the regions of one peer, each packed as
+// [batch, rows, cols], in the order of the plan.
+#include "tessera/mesh/relayout.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/mesh/collectives.hpp"
+#include "tessera/runtime/error.hpp"
+#include "tessera/runtime/ops.hpp"
+
+namespace tessera {
+namespace {
+
+using Parts = std::vector<RelayoutPlan::Part>;
+
+void check_source(const DeviceMesh& mesh, const RelayoutPlan& plan,
+                  const std::vector<Tensor>& source, const std::string& label) {
+  const auto refuse = [&](const char* problem, std::string found, std::string expected) {
+    throw ShapeError({.problem = problem,
+                      .operation = "relayout",
+                      .tensor = label,
+                      .found = std::move(found),
+                      .expected = std::move(expected)});
+  };
+  if (plan.rank != mesh.rank())
+    throw MeshError({.problem = "the plan is that of another rank",
+                     .operation = "relayout",
+                     .tensor = label,
+                     .found = fmt::format("rank {}", plan.rank),
+                     .expected = fmt::format("rank {}", mesh.rank())});
+  if (source.size() != plan.source.size() || source.empty())
+    refuse("one tensor per source piece, at least one", fmt::format("{} tensor(s)", source.size()),
+           fmt::format("{} piece(s)", plan.source.size()));
+  for (std::size_t k = 0; k < source.size(); ++k) {
+    if (!source[k].defined() || source[k].dtype() != source.front().dtype())
+      throw TypeError({.problem = "all pieces are defined and of one dtype",
+                       .operation = "relayout",
+                       .tensor = label});
+    const Box& box = plan.source[k];
+    const Shape expected{source.front().ndim() == 3 ? source.front().size(0) : -1, box.rows.size(),
+                         box.cols.size()};
+    if (source[k].shape() != expected)
+      refuse("a piece is [batch, rows, cols] of its box", format_shape(source[k].shape()),
+             format_shape(expected));
+  }
+}
+
+// The part of a piece's tensor that holds `region`.
+Tensor view_of(const Tensor& piece, const Box& box, const Box& region) {
+  return piece.narrow(1, region.rows.begin - box.rows.begin, region.rows.size())
+      .narrow(2, region.cols.begin - box.cols.begin, region.cols.size());
+}
+
+std::vector<Tensor> views_of(const std::vector<Tensor>& pieces, const std::vector<Box>& boxes,
+                             const Parts& parts) {
+  std::vector<Tensor> views;
+  for (const RelayoutPlan::Part& part : parts) {
+    const auto k = static_cast<std::size_t>(part.piece);
+    views.push_back(view_of(pieces[k], boxes[k], part.region));
+  }
+  return views;
+}
+
+// Copies between the views and consecutive stretches of a flat buffer.
+void pack(const std::vector<Tensor>& views, const Tensor& buffer, bool into_buffer) {
+  std::int64_t at = 0;
+  for (const Tensor& view : views) {
+    const Tensor stretch = buffer.narrow(0, at, view.numel()).view(view.shape());
+    into_buffer ? copy(view, stretch) : copy(stretch, view);
+    at += view.numel();
+  }
+}
+
+// The message of one peer: the memory itself if it is one block, else a buffer.
+struct Message {
+  int peer = 0;
+  std::vector<Tensor> views = {};
+  Tensor data = {};
+  bool packed = false;
+};
+
+std::vector<Message> messages_of(const Parts& parts, const std::vector<Tensor>& views, int self) {
+  std::vector<Message> messages;
+  for (std::size_t k = 0; k < parts.size(); ++k) {
+    if (parts[k].peer == self) continue;
+    if (messages.empty() || messages.back().peer != parts[k].peer)
+      messages.push_back({.peer = parts[k].peer});
+    messages.back().views.push_back(views[k]);
+  }
+  const PurposeScope purpose(Purpose::communication);
+  for (Message& m : messages) {
+    const Tensor& first = m.views.front();
+    m.packed = m.views.size() > 1 || !first.is_contiguous();
+    std::int64_t elements = 0;
+    for (const Tensor& view : m.views) elements += view.numel();
+    m.data = m.packed ? Tensor::empty({elements}, first.dtype(), first.device()) : first;
+  }
+  return messages;
+}
+
+// Target tensors; a target that is an own source piece is that piece.
+std::vector<Tensor> make_targets(const RelayoutPlan& plan, const std::vector<Tensor>& source) {
+  std::vector<Tensor> target;
+  const Tensor& like = source.front();
+  for (const Box& box : plan.target) {
+    const auto same = std::find(plan.source.begin(), plan.source.end(), box);
+    const auto index = static_cast<std::size_t>(same - plan.source.begin());
+    target.push_back(same != plan.source.end()
+                         ? source[index].contiguous()
+                         : Tensor::empty({like.size(0), box.rows.size(), box.cols.size()},
+                                         like.dtype(), like.device()));
+  }
+  return target;
+}
+
+void copy_own(const RelayoutPlan& plan, const std::vector<Tensor>& from,
+              const std::vector<Tensor>& into) {
+  std::size_t s = 0;
+  for (std::size_t t = 0; t < plan.receives.size(); ++t) {
+    if (plan.receives[t].peer != plan.rank) continue;
+    while (plan.sends[s].peer != plan.rank) ++s;
+    const bool is_whole_piece = plan.target[static_cast<std::size_t>(plan.receives[t].piece)] ==
+                                plan.source[static_cast<std::size_t>(plan.sends[s].piece)];
+    if (!is_whole_piece) copy(from[s], into[t]);
+    ++s;
+  }
+}
+
+}  // namespace
+
+std::vector<Tensor> relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
+                             const std::vector<Tensor>& source, const std::string& axis,
+                             const std::string& label) {
+  check_source(mesh, plan, source, label);
+  const std::vector<Tensor> target = make_targets(plan, source);
+  const std::vector<Tensor> from = views_of(source, plan.source, plan.sends);
+  const std::vector<Tensor> into = views_of(target, plan.target, plan.receives);
+  const std::vector<Message> leaving = messages_of(plan.sends, from, plan.rank);
+  const std::vector<Message> coming = messages_of(plan.receives, into, plan.rank);
+
+  std::vector<Outgoing> sends;
+  std::vector<Incoming> receives;
+  for (const Message& m : leaving) {
+    if (m.packed) pack(m.views, m.data, true);
+    sends.push_back({m.peer, m.data});
+  }
+  for (const Message& m : coming) receives.push_back({m.peer, m.data});
+  Pending pending = exchange(mesh, {"relayout", axis, label}, sends, receives);
+  copy_own(plan, from, into);
+  pending.wait();
+  for (const Message& m : coming)
+    if (m.packed) pack(m.views, m.data, false);
+  return target;
+}
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#include "tessera/mesh/testing.hpp"
+
+#ifdef TESSERA_TEST_HOOKS
+
+#include <array>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "tessera/runtime/error.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, Mutation>, 5> kNames{{
+    {"none", Mutation::none},
+    {"reverse_ring", Mutation::reverse_ring},
+    {"drop_skew", Mutation::drop_skew},
+    {"skip_parameter_reduction", Mutation::skip_parameter_reduction},
+    {"reduce_over_replicate_axis", Mutation::reduce_over_replicate_axis},
+}};
+
+Mutation from_environment() {
+  const char* text = std::getenv("TESSERA_MUTATION");
+  if (text == nullptr) return Mutation::none;
+  std::string expected;
+  for (const auto& [name, value] : kNames) {
+    if (name == text) return value;
+    expected += (expected.empty() ? "" : ", ") + std::string(name);
+  }
+  throw UsageError({.problem = "unknown mutation",
+                    .operation = "TESSERA_MUTATION",
+                    .found = text,
+                    .expected = expected});
+}
+
+Mutation& current() {
+  static Mutation value = from_environment();
+  return value;
+}
+
+}  // namespace
+
+Mutation mutation() {
+  return current();
+}
+void set_mutation(Mutation value) {
+  current() = value;
+}
+
+}  // namespace tessera
+
+#endif

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// Deliberate mistakes, so that tests can show that the checks would find them. In builds without
+// TESSERA_TEST_HOOKS there are none and nothing is asked.
+#pragma once
+
+namespace tessera {
+
+enum class Mutation {
+  none,
+  reverse_ring,              // shift() sends the other way round
+  drop_skew,                 // one operand is not brought to its start
+  skip_parameter_reduction,  // parameter gradients stay partial
+  reduce_over_replicate_axis,
+};
+
+#ifdef TESSERA_TEST_HOOKS
+// TESSERA_MUTATION=<name of the enumerator> sets the first value; UsageError for other names.
+Mutation mutation();
+void set_mutation(Mutation value);
+#else
+constexpr Mutation mutation() {
+  return Mutation::none;
+}
+#endif
+
+}  // namespace tessera
