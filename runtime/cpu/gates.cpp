@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#include "tessera/runtime/kernels/gates.hpp"
+
+#include "tessera/runtime/cpu/variant.hpp"
+
+namespace tessera::TESSERA_KERNELS_NAMESPACE {
+namespace {
+
+template <class Body, class T, bool masked>
+void run(const T* const* in, T* const* out, const Acc<T>* mask, std::int64_t length) {
+#pragma omp simd
+  for (std::int64_t p = 0; p < length; ++p) {
+    Acc<T> x[3];
+    Acc<T> y[3];
+    for (int i = 0; i < Body::inputs; ++i) x[i] = load(in[i][p]);
+    Body::apply(x, masked ? mask[p] : Acc<T>(1), y);
+    for (int o = 0; o < Body::outputs; ++o) store(out[o][p], y[o]);
+  }
+}
+
+template <class Body, class T>
+void blocks_of(const GateArgs& args, Range blocks) {
+  const std::int64_t per_row = (args.positions + kGateBlock - 1) / kGateBlock;
+  for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
+    const std::int64_t row = block / per_row;
+    const std::int64_t first = block % per_row * kGateBlock;
+    const std::int64_t length = smaller(kGateBlock, args.positions - first);
+    const T* in[3] = {};
+    T* out[3] = {};
+    for (int i = 0; i < Body::inputs; ++i)
+      in[i] = pointer<T>(args.in[i].data) + row * args.in[i].row_stride + first;
+    for (int o = 0; o < Body::outputs; ++o)
+      out[o] = pointer<T>(args.out[o].data) + row * args.out[o].row_stride + first;
+    if (args.mask != nullptr)
+      run<Body, T, true>(in, out, pointer<Acc<T>>(args.mask) + first, length);
+    else
+      run<Body, T, false>(in, out, nullptr, length);
+  }
+}
+
+template <class Body>
+void with_body(const GateArgs& args, Range blocks) {
+  with_floating(args.dtype,
+                [&](auto type) { blocks_of<Body, typename decltype(type)::type>(args, blocks); });
+}
+
+}  // namespace
+
+void gate(const GateArgs& args, Range blocks) {
+  switch (args.op) {
+    case Gate::gated_product:
+      return with_body<GatedProduct>(args, blocks);
+    case Gate::gated_product_backward:
+      return with_body<GatedProductBackward>(args, blocks);
+    case Gate::sigmoid_gate_backward:
+      return with_body<SigmoidGateBackward>(args, blocks);
+    case Gate::silu_product:
+      return with_body<SiluProduct>(args, blocks);
+    case Gate::silu_product_backward:
+      return with_body<SiluProductBackward>(args, blocks);
+  }
+}
+
+}  // namespace tessera::TESSERA_KERNELS_NAMESPACE

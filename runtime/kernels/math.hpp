@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// Elementary functions without branches or tables, so that loops over them vectorise.
+#pragma once
+
+#include "tessera/runtime/kernels/scalar.hpp"
+
+namespace tessera::TESSERA_KERNELS_NAMESPACE {
+
+// e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln(2) / 2, and the Taylor series of e^r, whose
+// first omitted term is below half an ulp. n is taken from the low bits of x / ln 2 + magic. 2^n is
+// applied in two factors, so that results may be denormal or infinite. NaN gives NaN.
+TESSERA_HD inline float exp(float x) {
+  constexpr float magic = 12582912.0f;  // 1.5 * 2^23
+  x = x < -104.0f ? -104.0f : x;
+  x = x > 89.0f ? 89.0f : x;
+  const float shifted = x * 1.44269504f + magic;
+  const float n = shifted - magic;
+  const float r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
+  float p = 1.0f / 5040;
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = (p * r) * r + r + 1.0f;
+  const std::uint32_t whole = bits_as<std::uint32_t>(shifted) - bits_as<std::uint32_t>(magic);
+  const std::uint32_t half = (whole + 1024u) / 2u - 512u;
+  const auto power = [](std::uint32_t e) { return bits_as<float>((e + 127u) << 23); };
+  return p * power(half) * power(whole - half);
+}
+
+TESSERA_HD inline double exp(double x) {
+  constexpr double magic = 6755399441055744.0;  // 1.5 * 2^52
+  x = x < -746.0 ? -746.0 : x;
+  x = x > 710.0 ? 710.0 : x;
+  const double shifted = x * 1.4426950408889634 + magic;
+  const double n = shifted - magic;
+  const double r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
+  double p = 1.0 / 6227020800.0;
+  p = p * r + 1.0 / 479001600.0;
+  p = p * r + 1.0 / 39916800.0;
+  p = p * r + 1.0 / 3628800.0;
+  p = p * r + 1.0 / 362880.0;
+  p = p * r + 1.0 / 40320.0;
+  p = p * r + 1.0 / 5040.0;
+  p = p * r + 1.0 / 720.0;
+  p = p * r + 1.0 / 120.0;
+  p = p * r + 1.0 / 24.0;
+  p = p * r + 1.0 / 6.0;
+  p = p * r + 0.5;
+  p = (p * r) * r + r + 1.0;
+  const std::uint64_t whole = bits_as<std::uint64_t>(shifted) - bits_as<std::uint64_t>(magic);
+  const std::uint64_t half = (whole + 4096u) / 2u - 2048u;
+  const auto power = [](std::uint64_t e) { return bits_as<double>((e + 1023u) << 52); };
+  return p * power(half) * power(whole - half);
+}
+
+// s(x) and 1 - s(x), both to full relative accuracy: e^-|x| cannot overflow and nothing cancels.
+template <class A>
+struct Sigmoid {
+  A value;
+  A complement;
+};
+template <class A>
+TESSERA_HD inline Sigmoid<A> sigmoid(A x) {
+  const A z = exp(x < A(0) ? x : -x);
+  const A scale = A(1) / (A(1) + z);
+  const A small = z * scale;
+  return {x < A(0) ? small : scale, x < A(0) ? scale : small};
+}
+
+}  // namespace tessera::TESSERA_KERNELS_NAMESPACE
