@@ -188,7 +188,12 @@ void FunctionContext::release() {
 // --- Tape --------------------------------------------------------------------------------------
 
 Var Tape::input(std::string name, DTensor value, bool requires_grad) {
-  Var v = Var::parameter(std::move(name), std::move(value), requires_grad);
+  return adopt(Var::parameter(std::move(name), std::move(value), requires_grad));
+}
+
+Var Tape::adopt(const Var& leaf) {
+  leaf.leaf();  // refuses anything else
+  Var v = leaf;
   v.tape_ = this;
   return v;
 }

@@ -120,6 +120,9 @@ class Tape {
   // An input of the computation.
   Var input(std::string name, DTensor value, bool requires_grad);
 
+  // The same leaf, as an input on this tape.
+  Var adopt(const Var& leaf);
+
   // Starts at the given outputs with the given gradients (placements and shapes of the values) and
   // adds to the leaves. Frees what was saved; a second call is a GradientError.
   struct Seed {

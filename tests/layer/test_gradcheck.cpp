@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// ranks: 1 4 6
+// Gradients of every case against central differences, which share nothing with the backward code.
+#include <numeric>
+
+#include "harness/problem.hpp"
+#include "support/catch.hpp"
+#include "support/mpi.hpp"
+#include "tessera/autodiff/gradcheck.hpp"
+
+using namespace tessera;
+using namespace tessera::harness;
+
+TEST_CASE("central differences agree with every gradient") {
+  const MeshShape shape = squarest(test_ranks());
+  const DeviceMesh mesh = DeviceMesh::create(test_world(), shape);
+  const std::int64_t tokens = 2 * std::lcm(shape.cp0, shape.cp1);
+  for (const Case& c : all_cases()) {
+    const Problem problem = c.problem({2, std::max<std::int64_t>(tokens, 4), 3});
+    const Setup setup = random_setup(c, problem, mesh, DType::f64, 5);
+    std::vector<Var> leaves = setup.instance.module->parameters();
+    std::vector<Var> inputs;
+    for (std::size_t k = 0; k < setup.inputs.size(); ++k) {
+      inputs.push_back(
+          Var::parameter(setup.specs[k].name, setup.inputs[k], setup.specs[k].differentiable));
+      if (setup.specs[k].differentiable) leaves.push_back(inputs.back());
+    }
+    const auto function = [&](Tape& tape) {
+      std::vector<Var> on_tape;
+      for (const Var& x : inputs) on_tape.push_back(tape.adopt(x));
+      return setup.instance.forward(on_tape);
+    };
+    const GradcheckResult result = gradcheck(function, leaves, {.samples = 4});
+    INFO(c.name << " " << result.worst);
+    CHECK(result.elements >= static_cast<int>(leaves.size()));
+    // Truncation of the central difference, step^2 times third derivatives of order 100.
+    CHECK(result.max_error < 1e-7);
+  }
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT
+// ranks: 1
+#include "support/catch.hpp"
+#include "support/errors.hpp"
+#include "tessera/autodiff/gradcheck.hpp"
+#include "tessera/autodiff/tape.hpp"
+#include "tessera/runtime/ops.hpp"
+
+using namespace tessera;
+
+namespace {
+
+const Placements kWhole(3, Replicate{});
+
+DTensor vector_of(const std::vector<double>& values, const DeviceMesh& mesh) {
+  return distribute(
+      Tensor::from_values({static_cast<std::int64_t>(values.size())}, values, DType::f64), mesh,
+      kWhole);
+}
+
+// y = a * b. Options plant mistakes.
+struct Product {
+  bool forget_second = false;
+  bool save_too_much = false;
+  static constexpr const char* name = "product";
+  static constexpr std::array inputs{"a", "b"};
+
+  DTensor forward(FunctionContext& ctx, const std::array<DTensor, 2>& in) const {
+    const Tensor y = Tensor::empty(in[0].local().shape(), in[0].dtype());
+    multiply(in[0].local(), in[1].local(), y);
+    ctx.save("a", in[0].local(), BudgetClass::scalar, save_too_much ? Shape{1} : in[0].shape());
+    ctx.save("b", in[1], BudgetClass::scalar);
+    return in[0].with_local(y);
+  }
+  std::array<DTensor, 2> backward(FunctionContext& ctx, const DTensor& g) const {
+    const Tensor da = Tensor::empty(g.local().shape(), g.dtype());
+    const Tensor db = Tensor::empty(g.local().shape(), g.dtype());
+    multiply(g.local(), ctx.saved("b"), da);
+    multiply(g.local(), ctx.saved("a"), db);
+    if (forget_second) return {g.with_local(da), DTensor()};
+    return {g.with_local(da), g.with_local(db)};
+  }
+};
+
+Var product(const Var& a, const Var& b, const Product& options = {}) {
+  return apply(options, {a, b});
+}
+
+std::vector<double> grad_of(const Var& leaf) {
+  return to_values(leaf.grad().local());
+}
+
+}  // namespace
+
+TEST_CASE("gradients flow through products, also of a value with itself") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  Tape tape;
+  const Var x = tape.input("x", vector_of({2, 3}, mesh), true);
+  const Var w = Var::parameter("w", vector_of({5, 7}, mesh));
+  const Var y = product(product(x, x), w);  // x^2 w
+  tape.backward(y, vector_of({1, 10}, mesh));
+  CHECK(to_values(y.value().local()) == std::vector<double>{20, 63});
+  CHECK(grad_of(x) == std::vector<double>{2 * 2 * 5, 10 * 2 * 3 * 7});
+  CHECK(grad_of(w) == std::vector<double>{4, 90});
+}
+
+TEST_CASE("contributions to a leaf add up over tapes until zero_grad") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  Var w = Var::parameter("w", vector_of({5}, mesh));
+  for (int k = 1; k <= 2; ++k) {
+    Tape tape;
+    const Var x = tape.input("x", vector_of({2}, mesh), false);
+    tape.backward(product(x, w), vector_of({1}, mesh));
+    CHECK(grad_of(w) == std::vector<double>{2.0 * k});
+  }
+  w.zero_grad();
+  CHECK_FALSE(w.has_grad());
+}
+
+TEST_CASE("nothing is recorded without a gradient to want") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  Tape tape;
+  const Var x = tape.input("x", vector_of({2}, mesh), false);
+  const Var w = Var::parameter("w", vector_of({5}, mesh));
+  const Var frozen = Var::parameter("frozen", vector_of({5}, mesh), false);
+  product(x, frozen);
+  CHECK(tape.size() == 0);
+  {
+    const NoGrad no_grad;
+    product(x, w);
+  }
+  CHECK(tape.size() == 0);
+  product(Var::constant(vector_of({2}, mesh)), w);  // no tape to record on
+  CHECK(tape.size() == 0);
+  product(x, w);
+  CHECK(tape.size() == 1);
+}
+
+TEST_CASE("a frozen operand gets no gradient") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  Tape tape;
+  const Var x = tape.input("x", vector_of({2}, mesh), true);
+  const Var frozen = Var::parameter("frozen", vector_of({5}, mesh), false);
+  tape.backward(product(x, frozen), vector_of({1}, mesh));
+  CHECK(grad_of(x) == std::vector<double>{5});
+  require_error<GradientError>([&] { frozen.grad(); }, "frozen", "requires_grad");
+}
+
+TEST_CASE("a second backward pass, and recording after the first, are errors") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  Tape tape;
+  const Var x = tape.input("x", vector_of({2}, mesh), true);
+  const Var y = product(x, x);
+  tape.backward(y, vector_of({1}, mesh));
+  require_error<GradientError>([&] { tape.backward(y, vector_of({1}, mesh)); }, "second backward");
+  require_error<GradientError>([&] { product(x, x); }, "product", "new Tape");
+}
+
+TEST_CASE("a missing gradient is an error that names function and operand") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  Tape tape;
+  const Var x = tape.input("x", vector_of({2}, mesh), true);
+  const Var y = product(x, x, {.forget_second = true});
+  require_error<GradientError>([&] { tape.backward(y, vector_of({1}, mesh)); }, "product", "'b'");
+
+  const Var unused = Var::parameter("unused", vector_of({1}, mesh));
+  require_error<GradientError>([&] { unused.grad(); }, "unused", "no gradient has arrived");
+}
+
+TEST_CASE("the upstream gradient must be of the output's shape, mesh and placements") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  Tape tape;
+  const Var x = tape.input("x", vector_of({2, 3}, mesh), true);
+  const Var y = product(x, x);
+  require_error<ShapeError>([&] { tape.backward(y, vector_of({1}, mesh)); }, "gradient", "[2]");
+  require_error<MeshError>(
+      [&] {
+        tape.backward(y, vector_of({1, 1}, DeviceMesh::serial()));
+      },
+      "gradient");
+  require_error<PlacementError>(
+      [&] {
+        tape.backward(y, DTensor::from_local(y.value().local(), mesh,
+                                             {Shard{0}, Replicate{}, Replicate{}}, {2}, {1}));
+      },
+      "gradient");
+  const Var constant = Var::constant(vector_of({1}, mesh));
+  require_error<GradientError>([&] { tape.backward(constant, vector_of({1}, mesh)); });
+}
+
+TEST_CASE("a leaf on another mesh is an error that names it") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  const DeviceMesh other = DeviceMesh::serial();
+  Tape tape;
+  const Var x = tape.input("x", vector_of({2}, mesh), true);
+  const Var w = Var::parameter("w", vector_of({2}, other));
+  require_error<MeshError>([&] { product(x, w); }, "product", "'w'");
+}
+
+TEST_CASE("operands of two tapes are an error") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  Tape one, two;
+  const Var x = one.input("x", vector_of({2}, mesh), true);
+  const Var y = two.input("y", vector_of({2}, mesh), true);
+  require_error<GradientError>([&] { product(x, y); }, "different tapes");
+}
+
+TEST_CASE("a saved tensor that was written to is an error") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  Tape tape;
+  const Var x = tape.input("x", vector_of({2}, mesh), true);
+  const Var y = product(x, x);
+  fill(x.value().local(), 9);
+  require_error<GradientError>([&] { tape.backward(y, vector_of({1}, mesh)); }, "'b'", "version");
+}
+
+TEST_CASE("integer leaves cannot require a gradient") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  const DTensor index = distribute(Tensor::from_values({2}, {0, 1}, DType::i64), mesh, kWhole);
+  require_error<GradientError>([&] { Var::parameter("index", index); }, "index", "i64");
+}
+
+TEST_CASE("what is saved is listed, with shared storage counted once, and freed by backward") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  Tape tape;
+  const Var x = tape.input("x", vector_of({2, 3}, mesh), true);
+  const Var y = product(x, x);
+  CHECK(tape.saved().size() == 2);
+  CHECK(tape.saved_bytes() == 16);
+  CHECK(tape.saved().front().function == "product");
+  tape.backward(y, vector_of({1, 1}, mesh));
+  CHECK(tape.saved_bytes() == 0);
+}
+
+TEST_CASE("saving more than the class allows is seen") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  Tape tape;
+  const Var x = tape.input("x", vector_of({2, 3}, mesh), true);
+#ifdef TESSERA_ASSERTIONS
+  require_error<BudgetError>([&] { product(x, x, {.save_too_much = true}); }, "product", "'a'");
+#else
+  product(x, x, {.save_too_much = true});
+  CHECK_FALSE(tape.saved().front().within());
+#endif
+}
+
+TEST_CASE("gradcheck agrees with a right gradient and not with a wrong one") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  const Var w = Var::parameter("w", vector_of({0.3, -0.8, 0.5}, mesh));
+  const Var c = Var::parameter("c", vector_of({1.5, 0.2, 2.5}, mesh), false);
+  const auto cube = [&](const Product& options) {
+    return [&, options](Tape& tape) {
+      const Var x = tape.input("c", c.value(), false);
+      return product(product(x, w), product(w, w), options);
+    };
+  };
+  const GradcheckResult right = gradcheck(cube({}), {w});
+  CHECK(right.elements == 3);
+  CHECK(right.max_error < 1e-8);  // truncation of the central difference: step^2
+  const Var single = Var::parameter("s", distribute(Tensor::zeros({1}, DType::f32), mesh, kWhole));
+  require_error<TypeError>([&] { gradcheck(cube({}), {single}); }, "f64");
+}

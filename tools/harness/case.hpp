@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// A case: one layer with a name, made ready to be run on any mesh with given hyperparameters.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "tessera/layers/module.hpp"
+
+namespace tessera::harness {
+
+// What the size options of the program mean; a case takes what it needs.
+struct Sizes {
+  std::int64_t batch = 2;
+  std::int64_t tokens = 12;
+  std::int64_t channels = 8;
+};
+
+enum class InputKind { values, mask };
+
+struct InputSpec {
+  std::string name;
+  Shape shape;
+  Placements placements;
+  InputKind kind = InputKind::values;
+  bool differentiable = true;
+};
+
+// A random problem of a case: hyperparameters as in the golden files, and inputs.
+struct Problem {
+  std::shared_ptr<nlohmann::json> hyperparameters;
+  std::vector<InputSpec> inputs;
+  double forward_flops = 0;  // multiplications and additions of the matrix products, whole problem
+};
+
+// The layer on one mesh.
+struct Instance {
+  std::unique_ptr<Module> module;
+  std::function<Var(const std::vector<Var>& inputs)> forward;
+};
+
+struct Case {
+  std::string name;         // also the name of its golden files, if it has any
+  std::string description;  // one line
+  std::string output = "y";
+  bool has_golden = false;
+  bool any_class = false;  // takes pair, single and other activations alike
+  // In the order of `forward`.
+  std::vector<InputSpec> inputs;  // shape empty
+  std::function<Problem(const Sizes&)> problem;
+  std::function<Instance(const Build&, const nlohmann::json& hyperparameters)> build;
+};
+
+const std::vector<Case>& all_cases();
+// Globs ("triangle_*"); UsageError for a pattern that matches nothing, with the nearest names.
+std::vector<Case> select_cases(const std::vector<std::string>& patterns);
+// Placements of an input of a golden file: those of the spec, or by the number of dims.
+Placements golden_placements(const Case& c, const InputSpec& spec, int ndim);
+// nullptr if this version has no such case.
+const Case* find_case(const std::string& name);
+
+}  // namespace tessera::harness

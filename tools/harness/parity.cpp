@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: MIT
+#include "harness/parity.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "harness/problem.hpp"
+#include "tessera/autodiff/gradients.hpp"
+#include "tessera/mesh/collectives.hpp"
+#include "tessera/runtime/error.hpp"
+#include "tessera/runtime/hash.hpp"
+#include "tessera/runtime/ops.hpp"
+
+namespace tessera::harness {
+namespace {
+
+using nlohmann::json;
+
+// --- one run of a layer ------------------------------------------------------------------------
+
+struct NamedResult {
+  std::string name;
+  DTensor value;
+};
+
+struct Run {
+  std::vector<NamedResult> results;  // output, input gradients, parameter gradients
+  std::vector<SavedRecord> saved;
+  std::int64_t saved_bytes = 0, saved_budget = 0, peak_bytes = 0;
+  std::vector<CommRecord> forward, backward;
+  double seconds = 0;
+};
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Forward, backward and reduction of the parameter gradients. `baseline`: live bytes before the
+// setup was made.
+Run run_layer(const Case& c, const Setup& setup, const DeviceMesh& mesh, std::int64_t baseline) {
+  Run run;
+  const Scope scope(c.name);
+  barrier(mesh);
+  mesh.clear_records();
+  const double begin = now();
+
+  Tape tape;
+  std::vector<Var> inputs;
+  for (std::size_t k = 0; k < setup.inputs.size(); ++k)
+    inputs.push_back(
+        tape.input(setup.specs[k].name, setup.inputs[k], setup.specs[k].differentiable));
+  const Var y = setup.instance.forward(inputs);
+  run.forward = mesh.records();
+  mesh.clear_records();
+  run.saved = tape.saved();
+  run.saved_bytes = tape.saved_bytes();
+  run.saved_budget = tape.saved_bound();
+  const DTensor upstream = setup.upstream(y.value());
+
+  tape.backward(y, upstream);
+  std::vector<Var> parameters = setup.instance.module->parameters();
+  reduce_gradients(mesh, parameters);
+  synchronize(mesh.device());
+  run.seconds = now() - begin;
+  run.backward = mesh.records();
+  run.peak_bytes = memory_ledger::total().peak - baseline;
+
+  run.results.push_back({c.output, y.value()});
+  for (std::size_t k = 0; k < inputs.size(); ++k)
+    if (setup.specs[k].differentiable)
+      run.results.push_back({"grad " + setup.specs[k].name, inputs[k].grad()});
+  for (const NamedParameter& p : setup.instance.module->named_parameters())
+    run.results.push_back({"grad " + p.name, p.var.grad()});
+  return run;
+}
+
+// --- agreement of ranks ------------------------------------------------------------------------
+
+std::vector<int> all_axes(const DeviceMesh& mesh) {
+  std::vector<int> axes(static_cast<std::size_t>(mesh.ndim()));
+  for (std::size_t k = 0; k < axes.size(); ++k) axes[k] = static_cast<int>(k);
+  return axes;
+}
+
+std::vector<double> max_over_ranks(const DeviceMesh& mesh, const std::vector<double>& values) {
+  const Tensor t =
+      Tensor::from_values({static_cast<std::int64_t>(values.size())}, values, DType::f64);
+  all_reduce(mesh, all_axes(mesh), ReduceOp::max, t, "report");
+  return to_values(t);
+}
+
+bool all_ranks(const DeviceMesh& mesh, bool value) {
+  return max_over_ranks(mesh, {value ? 0.0 : 1.0}).front() == 0;
+}
+
+// Every rank runs the same operations; the counts are those of the busiest rank for each.
+std::vector<CommTotal> busiest(const DeviceMesh& mesh, const std::vector<CommRecord>& records) {
+  std::vector<CommTotal> sums = totals(records);
+  std::vector<double> packed;
+  for (const CommTotal& t : sums)
+    for (const std::int64_t value : {t.count, t.messages, t.bytes})
+      packed.push_back(static_cast<double>(value));
+  if (packed.empty()) return sums;
+  packed = max_over_ranks(mesh, packed);
+  for (std::size_t k = 0; k < sums.size(); ++k) {
+    sums[k].count = static_cast<std::int64_t>(packed[3 * k]);
+    sums[k].messages = static_cast<std::int64_t>(packed[3 * k + 1]);
+    sums[k].bytes = static_cast<std::int64_t>(packed[3 * k + 2]);
+  }
+  return sums;
+}
+
+bool is_sharded(const DTensor& x) {
+  for (int axis = 0; axis < x.mesh().ndim(); ++axis)
+    if (x.mesh().size(axis) > 1 && is_shard(x.placements()[static_cast<std::size_t>(axis)]))
+      return x.local().numel() < numel(x.shape());
+  // Nothing to shard on the axes that this tensor uses (a single tensor on a 1 x P grid).
+  return true;
+}
+
+bool replicas_agree(const DTensor& x) {
+  std::vector<int> axes;
+  for (int axis = 0; axis < x.mesh().ndim(); ++axis)
+    if (is_replicate(x.placements()[static_cast<std::size_t>(axis)])) axes.push_back(axis);
+  return replicas_identical(x.mesh(), axes, x.local().contiguous());
+}
+
+// --- comparison --------------------------------------------------------------------------------
+
+struct Reference {
+  std::function<DTensor(const NamedResult&)> value;  // placed like the result
+  std::set<std::string> zero;  // gradients that are zero mathematically: compared absolutely
+};
+
+void compare(const Run& run, const Reference& reference, const DeviceMesh& mesh,
+             CaseResult& result) {
+  result.gradients_nonzero = result.finite = result.replicas_identical = true;
+  for (const NamedResult& r : run.results) {
+    const DTensor expected = reference.value(r);
+    const Difference local = max_difference(r.value.local(), expected.local());
+    const std::vector<double> all =
+        max_over_ranks(mesh, {local.max_abs, local.max_reference, max_abs(r.value.local()),
+                              all_finite(r.value.local()) ? 0.0 : 1.0});
+    const bool absolute = reference.zero.contains(r.name);
+    const double scale = absolute ? 1 : all[1];
+    result.tensors.push_back({r.name, all[0], scale > 0 ? all[0] / scale : all[0]});
+    result.gradients_nonzero = result.gradients_nonzero && (absolute || all[2] > 0);
+    result.finite = result.finite && all[3] == 0;
+    result.replicas_identical = replicas_agree(r.value) && result.replicas_identical;
+  }
+}
+
+std::vector<std::uint64_t> hashes(const Setup& setup) {
+  std::vector<std::uint64_t> all;
+  for (const DTensor& x : setup.inputs) all.push_back(hash_of(x.local()));
+  for (const Var& p : setup.instance.module->parameters())
+    all.push_back(hash_of(p.value().local()));
+  return all;
+}
+
+// Runs the distributed side and fills everything but the comparison.
+Run run_distributed(const Case& c, const Setup& setup, const DeviceMesh& mesh,
+                    std::int64_t baseline, CaseResult& result) {
+  const std::vector<std::uint64_t> before = hashes(setup);
+  Run run = run_layer(c, setup, mesh, baseline);
+  result.inputs_unmodified = all_ranks(mesh, before == hashes(setup));
+
+  bool sharded = is_sharded(run.results.front().value);
+  for (const DTensor& x : setup.inputs) sharded = sharded && is_sharded(x);
+  result.sharding_active = all_ranks(mesh, sharded);
+  bool within = true;
+  for (const SavedRecord& record : run.saved) within = within && record.within();
+  result.within_budget = all_ranks(mesh, within);
+
+  const std::vector<double> sizes = max_over_ranks(
+      mesh, {static_cast<double>(run.saved_bytes), static_cast<double>(run.saved_budget),
+             static_cast<double>(run.peak_bytes), run.seconds});
+  result.saved_bytes = static_cast<std::int64_t>(sizes[0]);
+  result.saved_budget = static_cast<std::int64_t>(sizes[1]);
+  result.peak_bytes = static_cast<std::int64_t>(sizes[2]);
+  result.seconds = sizes[3];
+  result.forward = busiest(mesh, run.forward);
+  result.backward = busiest(mesh, run.backward);
+  result.outputs_checked = 1;
+  result.params_checked = static_cast<int>(setup.instance.module->named_parameters().size());
+  result.inputs_checked = static_cast<int>(run.results.size()) - 1 - result.params_checked;
+  return run;
+}
+
+std::string describe(const Problem& problem) {
+  const Shape& x = problem.inputs.front().shape;
+  return fmt::format("B={} N={} C={}", x.front(), x.at(1), x.back());
+}
+
+// --- golden files ------------------------------------------------------------------------------
+
+FileError unfit(const std::string& path, std::string problem, std::string tensor = {}) {
+  return FileError({.problem = path + ": " + std::move(problem),
+                    .operation = "golden",
+                    .tensor = std::move(tensor)});
+}
+
+json metadata_json(const SafetensorsFile& file, const std::string& path, const char* key) {
+  const auto entry = file.metadata().find(key);
+  if (entry == file.metadata().end())
+    throw unfit(path, fmt::format("no '{}' in the metadata", key));
+  try {
+    return json::parse(entry->second);
+  } catch (const json::exception&) {
+    throw unfit(path, fmt::format("'{}' in the metadata is not JSON", key));
+  }
+}
+
+void check_order(const Module& module, const SafetensorsFile& file, const std::string& path) {
+  std::vector<std::string> expected;
+  for (const NamedParameter& p : module.named_parameters()) expected.push_back(p.name);
+  const json order = metadata_json(file, path, "param_order");
+  if (order != json(expected))
+    throw unfit(path, fmt::format("parameter order {} differs from the layer's {}", order.dump(),
+                                  json(expected).dump()));
+}
+
+Tensor read(const SafetensorsFile& file, const std::string& name, DType dtype) {
+  return file.tensor(name).to(dtype);
+}
+
+// The own part of a tensor of the file; every rank has the file mapped.
+DTensor read_sharded(const SafetensorsFile& file, const std::string& name, const DeviceMesh& mesh,
+                     const Placements& placements, DType dtype) {
+  const DTensor x = distribute(file.tensor(name), mesh, placements);
+  return x.with_local(x.local().to(dtype).to(mesh.device()));
+}
+
+Setup golden_setup(const Case& c, const SafetensorsFile& file, const std::string& path,
+                   const DeviceMesh& mesh, DType dtype) {
+  Setup setup;
+  try {
+    setup.instance =
+        c.build({mesh, at_least_f32(dtype)}, metadata_json(file, path, "hyperparameters"));
+  } catch (const json::exception& e) {
+    throw unfit(path, fmt::format("hyperparameters of the wrong form ({})", e.what()));
+  }
+  StateDict state;
+  const std::string prefix = "param.";
+  for (const std::string& name : file.names())
+    if (name.starts_with(prefix)) state[name.substr(prefix.size())] = file.tensor(name);
+  setup.instance.module->load_state(state);
+  check_order(*setup.instance.module, file, path);
+  for (InputSpec spec : c.inputs) {
+    const std::string name = "in." + spec.name;
+    spec.shape = file.info(name).shape;
+    const Placements placements = golden_placements(c, spec, static_cast<int>(spec.shape.size()));
+    setup.inputs.push_back(read_sharded(file, name, mesh, placements, dtype));
+    setup.specs.push_back(std::move(spec));
+  }
+  const std::string upstream = "gout." + c.output;
+  file.info(upstream);
+  setup.upstream = [&file, upstream](const DTensor& y) {
+    return read_sharded(file, upstream, y.mesh(), y.placements(), y.dtype());
+  };
+  return setup;
+}
+
+// Name in the file of a result: "y" -> "out.y", "grad x" -> "grad_in.x" or "grad_param.x".
+std::string golden_name(const Case& c, const std::string& result) {
+  const std::string prefix = "grad ";
+  if (!result.starts_with(prefix)) return "out." + result;
+  const std::string name = result.substr(prefix.size());
+  for (const InputSpec& spec : c.inputs)
+    if (spec.name == name) return "grad_in." + name;
+  return "grad_param." + name;
+}
+
+Reference golden_reference(const Case& c, const SafetensorsFile& file, const std::string& path) {
+  Reference reference;
+  for (const json& name : metadata_json(file, path, "grads_mathematically_zero")) {
+    const std::string full = name.get<std::string>();
+    reference.zero.insert("grad " + full.substr(full.find('.') + 1));
+  }
+  reference.value = [&c, &file](const NamedResult& r) {
+    return read_sharded(file, golden_name(c, r.name), r.value.mesh(), r.value.placements(),
+                        DType::f64);
+  };
+  return reference;
+}
+
+void check_complete(const Case& c, const Setup& setup, const SafetensorsFile& file) {
+  file.info("out." + c.output);
+  for (const InputSpec& spec : c.inputs)
+    if (spec.differentiable) file.info("grad_in." + spec.name);
+  for (const NamedParameter& p : setup.instance.module->named_parameters())
+    file.info("grad_param." + p.name);
+}
+
+}  // namespace
+
+// Parity bounds: both sides do the same products in another order; a few hundred terms of sums in
+// f64 give 1e-14, f32 1e-6. In bf16 a difference of one f32 rounding can flip the rounding of a
+// result: two units of 2^-8 of the largest value. Golden bounds in bf16: about eight roundings of
+// inputs, weights and intermediates on the way to a result, 8 * 2^-8.
+double default_tolerance(Kind kind, DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return kind == Kind::golden ? 1e-10 : 1e-11;
+    case DType::f32:
+      return 1e-4;
+    default:
+      return kind == Kind::golden ? 8.0 / 256 : 2.0 / 256;
+  }
+}
+
+CaseResult run_parity(const Case& c, const Sizes& sizes, const DeviceMesh& mesh,
+                      const RunOptions& options) {
+  CaseResult result;
+  result.name = c.name;
+  result.kind = Kind::parity;
+  result.tolerance =
+      options.tolerance > 0 ? options.tolerance : default_tolerance(Kind::parity, options.dtype);
+  const Problem problem = c.problem(sizes);
+  result.problem = describe(problem);
+
+  memory_ledger::reset_peak();
+  const std::int64_t baseline = memory_ledger::total().live;
+  const Setup setup = random_setup(c, problem, mesh, options.dtype, options.seed);
+  const Run run = run_distributed(c, setup, mesh, baseline, result);
+
+  // The serial twin on rank 0: the same layer on a mesh of one.
+  std::map<std::string, Tensor> serial;
+  collective_try(mesh, [&] {
+    if (mesh.rank() != 0) return;
+    const DeviceMesh one = DeviceMesh::serial(mesh.device());
+    const Run twin =
+        run_layer(c, random_setup(c, problem, one, options.dtype, options.seed), one, 0);
+    for (const NamedResult& r : twin.results) serial[r.name] = r.value.local();
+  });
+  Reference reference;
+  reference.value = [&](const NamedResult& r) {
+    const Tensor full = mesh.rank() == 0 ? serial.at(r.name).contiguous() : Tensor();
+    return distribute_from_root(full, mesh, r.value.placements(), r.value.shape(), r.value.dtype());
+  };
+  compare(run, reference, mesh, result);
+  return result;
+}
+
+CaseResult run_golden(const Case& c, const SafetensorsFile& file, const std::string& path,
+                      const DeviceMesh& mesh, const RunOptions& options) {
+  CaseResult result;
+  result.name = c.name;
+  result.kind = Kind::golden;
+  result.problem = path;
+  result.tolerance =
+      options.tolerance > 0 ? options.tolerance : default_tolerance(Kind::golden, options.dtype);
+  memory_ledger::reset_peak();
+  const std::int64_t baseline = memory_ledger::total().live;
+  std::optional<Setup> setup;
+  collective_try(mesh, [&] {
+    setup = golden_setup(c, file, path, mesh, options.dtype);
+    check_complete(c, *setup, file);
+  });
+  const Run run = run_distributed(c, *setup, mesh, baseline, result);
+  compare(run, golden_reference(c, file, path), mesh, result);
+  return result;
+}
+
+const Comparison& CaseResult::worst() const {
+  return *std::max_element(tensors.begin(), tensors.end(),
+                           [](const Comparison& a, const Comparison& b) {
+                             return !(b.max_rel <= a.max_rel);  // NaN is worst
+                           });
+}
+
+std::vector<std::string> CaseResult::failures() const {
+  std::vector<std::string> all;
+  for (const Comparison& t : tensors)
+    if (!(t.max_rel <= tolerance))
+      all.push_back(fmt::format("{} differs by {:.2e} of its maximum", t.tensor, t.max_rel));
+  const auto require = [&](bool holds, const char* text) {
+    if (!holds) all.emplace_back(text);
+  };
+  require(sharding_active, "a tensor is not sharded");
+  require(replicas_identical, "replicas differ");
+  require(gradients_nonzero, "an output or gradient is all zero");
+  require(finite, "an output or gradient is not finite");
+  require(inputs_unmodified, "an input or parameter was written to");
+  require(within_budget, "more is saved for backward than the budget allows");
+  return all;
+}
+
+bool CaseResult::pass() const {
+  return failures().empty();
+}
+
+}  // namespace tessera::harness

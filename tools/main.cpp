@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// The program `tessera`. Each subcommand is one source file.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "failure.hpp"
+#include "program.hpp"
+#include "tessera/mesh/environment.hpp"
+#include "tessera/runtime/error.hpp"
+#include "tessera/runtime/info.hpp"
+
+namespace {
+
+using namespace tessera;
+using namespace tessera::tools;
+
+// The rank before MPI is there, so that wrong usage is said once and without a launch.
+bool is_first_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const char* value = std::getenv(name)) return std::atoi(value) == 0;
+  return true;
+}
+
+std::string join(int argc, char** argv) {
+  std::string text = "tessera";
+  for (int k = 1; k < argc; ++k) text += fmt::format(" {}", argv[k]);
+  return text;
+}
+
+int run(int& argc, char**& argv, const Run& subcommand, const std::string& command) {
+  Environment environment(argc, argv);
+  const Session session{environment.world(), command};
+  try {
+    return subcommand(session);
+  } catch (const std::exception& e) {
+    return agree_on_failure(session.world, e);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "Tessera: distributed tensors for context parallelism. Start it with mpirun -n RANKS."};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", version());
+  std::vector<std::pair<CLI::App*, Run>> subcommands;
+  const auto add = [&](const char* name, const char* text, Run (*declare)(CLI::App&)) {
+    CLI::App* sub = app.add_subcommand(name, text);
+    subcommands.emplace_back(sub, declare(*sub));
+  };
+  add("parity", "hold every layer against its serial twin and against golden numbers", add_parity);
+  add("bench", "measure layers, as ratios to a large matrix product in the same run", add_bench);
+  add("info", "what this build and this machine are", add_info);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return is_first_rank() ? app.exit(e) : 0;
+    if (is_first_rank())
+      std::fprintf(stderr, "tessera: %s (tessera --help shows the options)\n", e.what());
+    return static_cast<int>(ExitCode::usage);
+  }
+  const std::string command = join(argc, argv);
+  try {
+    for (const auto& [sub, subcommand] : subcommands)
+      if (sub->parsed()) return run(argc, argv, subcommand, command);
+  } catch (const Error& e) {  // before there was a world to agree in
+    if (is_first_rank()) std::fprintf(stderr, "tessera: %s\n", e.what());
+    return static_cast<int>(e.exit_code());
+  }
+  return 0;
+}

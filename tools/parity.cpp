@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT
+// tessera parity: every layer on this mesh against its serial twin and against golden files.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+
+#include "harness/parity.hpp"
+#include "harness/report.hpp"
+#include "program.hpp"
+#include "tessera/mesh/collectives.hpp"
+#include "tessera/runtime/error.hpp"
+
+namespace tessera::tools {
+namespace {
+
+using namespace harness;
+namespace fs = std::filesystem;
+
+struct Options {
+  bool list = false;
+  std::vector<std::string> cases;
+  std::string kind = "all";
+  std::string mesh, dtype = "f64", device = "cpu", golden, size = "tiny", json;
+  std::int64_t tokens = 0, channels = 0, batch = 0;
+  std::uint64_t seed = 1;
+  double tolerance = 0;
+};
+
+struct GoldenFile {
+  std::string path;
+  SafetensorsFile file;
+  Case layer;
+};
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Sizes of a named problem, made divisible; explicit numbers are taken as they are.
+Sizes sizes_of(const Options& o, const MeshShape& mesh) {
+  const std::int64_t step = std::lcm(mesh.cp0, mesh.cp1);
+  Sizes s;
+  if (o.size == "tiny") s = {2, 12, 8};
+  if (o.size == "small") s = {2, 48, 20};
+  if (o.size == "medium") s = {1, 256, 128};
+  s.tokens = round_up(s.tokens, step);
+  s.batch = round_up(s.batch, mesh.dp);
+  if (o.tokens > 0) s.tokens = o.tokens;
+  if (o.channels > 0) s.channels = o.channels;
+  if (o.batch > 0) s.batch = o.batch;
+  return s;
+}
+
+// TESSERA_GOLDEN_DIR, the tests of the source tree, the installed tree.
+std::string default_golden() {
+  if (const char* dir = std::getenv("TESSERA_GOLDEN_DIR")) return dir;
+  return fs::is_directory(TESSERA_SOURCE_GOLDEN_DIR) ? TESSERA_SOURCE_GOLDEN_DIR : "";
+}
+
+std::vector<std::string> golden_paths(const std::string& where) {
+  if (fs::is_regular_file(where)) return {where};
+  if (!fs::is_directory(where))
+    throw FileError({.problem = where + ": no such file or folder", .operation = "--golden"});
+  std::vector<std::string> paths;
+  for (const fs::directory_entry& entry : fs::directory_iterator(where))
+    if (entry.path().extension() == ".safetensors") paths.push_back(entry.path().string());
+  std::sort(paths.begin(), paths.end());
+  if (paths.empty())
+    throw FileError({.problem = where + ": no .safetensors file in it", .operation = "--golden"});
+  return paths;
+}
+
+std::string case_of(const SafetensorsFile& file, const std::string& path) {
+  const auto entry = file.metadata().find("case");
+  if (entry == file.metadata().end())
+    throw FileError({.problem = path + ": no 'case' in the metadata: not a golden file",
+                     .operation = "--golden"});
+  return entry->second;
+}
+
+// The files of the chosen cases, in the order of the cases. `skipped` counts those of others.
+std::vector<GoldenFile> open_goldens(const std::string& where, const std::vector<Case>& cases,
+                                     std::size_t& skipped) {
+  std::vector<GoldenFile> all;
+  for (const std::string& path : golden_paths(where)) {
+    const SafetensorsFile file = SafetensorsFile::open(path);
+    const std::string name = case_of(file, path);
+    if (find_case(name) == nullptr) ++skipped;
+    const auto chosen =
+        std::find_if(cases.begin(), cases.end(), [&](const Case& c) { return c.name == name; });
+    if (chosen != cases.end()) all.push_back({path, file, *chosen});
+  }
+  const auto place = [&](const GoldenFile& g) {
+    return std::find_if(cases.begin(), cases.end(),
+                        [&](const Case& c) { return c.name == g.layer.name; });
+  };
+  std::stable_sort(all.begin(), all.end(),
+                   [&](const GoldenFile& a, const GoldenFile& b) { return place(a) < place(b); });
+  return all;
+}
+
+int list_cases(const Session& session) {
+  std::string text;
+  for (const Case& c : all_cases())
+    text += fmt::format("{:<34} {}{}\n", c.name, c.description, c.has_golden ? "; golden" : "");
+  print(session, text);
+  return 0;
+}
+
+// A line that is overwritten, for people who watch.
+void progress(const Session& session, std::size_t done, std::size_t of, const std::string& name) {
+  if (session.world.rank() != 0 || isatty(STDERR_FILENO) == 0) return;
+  const std::string text = done < of ? fmt::format("[{}/{}] {}", done + 1, of, name) : "";
+  std::fprintf(stderr, "\r\033[K%s", text.c_str());
+  std::fflush(stderr);
+}
+
+int run_parity_command(const Session& session, const Options& o) {
+  if (o.list) return list_cases(session);
+  const std::vector<Case> cases = select_cases(o.cases);
+  const RunOptions run{*parse_dtype(o.dtype), o.seed, o.tolerance};
+  const Device device = parse_device(o.device);
+  const DeviceMesh mesh = make_mesh(session, o.mesh, device);
+  const MeshShape shape{mesh.size(kDp), mesh.size(kCp0), mesh.size(kCp1)};
+  const Sizes sizes = sizes_of(o, shape);
+
+  std::vector<GoldenFile> goldens;
+  std::size_t skipped = 0;
+  if (o.kind != "parity") {
+    const std::string where = o.golden.empty() ? default_golden() : o.golden;
+    collective_try(mesh, [&] {
+      if (!where.empty()) goldens = open_goldens(where, cases, skipped);
+      if (goldens.empty() && (o.kind == "golden" || !o.golden.empty()))
+        throw UsageError({.problem = "no golden file for the chosen cases",
+                          .operation = "--golden",
+                          .found = where.empty() ? "no folder" : where,
+                          .hint = "give a folder of golden files with --golden DIR"});
+    });
+  }
+
+  const RunDescription description{session.command, shape,  run.dtype,
+                                   device,          o.seed, o.tolerance == 0};
+  print(session, table_header(description));
+  std::vector<CaseResult> results;
+  const std::size_t total = goldens.size() + (o.kind == "golden" ? 0 : cases.size());
+  const auto add = [&](CaseResult result) {
+    progress(session, total, total, "");
+    print(session, table_row(result));
+    results.push_back(std::move(result));
+  };
+  for (const GoldenFile& g : goldens) {
+    progress(session, results.size(), total, "golden " + g.layer.name);
+    add(run_golden(g.layer, g.file, g.path, mesh, run));
+  }
+  if (o.kind != "golden")
+    for (const Case& c : cases) {
+      progress(session, results.size(), total, "parity " + c.name);
+      add(run_parity(c, sizes, mesh, run));
+    }
+  print(session, table_footer(results, skipped));
+  if (!o.json.empty()) write_file(mesh, o.json, to_json(description, results).dump(1) + "\n");
+  const bool pass =
+      std::all_of(results.begin(), results.end(), [](const CaseResult& r) { return r.pass(); });
+  return static_cast<int>(pass ? ExitCode::ok : ExitCode::check_failed);
+}
+
+}  // namespace
+
+Run add_parity(CLI::App& app) {
+  const auto o = std::make_shared<Options>();
+  app.add_flag("--list", o->list, "list the cases and stop");
+  app.add_option("--case", o->cases, "case or glob; may be repeated (default: all)");
+  app.add_option("--kind", o->kind, "which checks to run")
+      ->check(CLI::IsMember({"all", "golden", "parity"}))
+      ->capture_default_str();
+  app.add_option("--mesh", o->mesh, "CP0xCP1 or DPxCP0xCP1 (default: squarest for the ranks)");
+  app.add_option("--dtype", o->dtype, "activations")
+      ->check(CLI::IsMember({"f64", "f32", "bf16"}))
+      ->capture_default_str();
+  app.add_option("--device", o->device, "cpu or cuda")->capture_default_str();
+  app.add_option("--golden", o->golden, "folder of golden files, or one file");
+  app.add_option("--size", o->size, "of random problems")
+      ->check(CLI::IsMember({"tiny", "small", "medium"}))
+      ->capture_default_str();
+  app.add_option("--tokens", o->tokens, "tokens of random problems")->check(CLI::PositiveNumber);
+  app.add_option("--channels", o->channels, "channels of random problems")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--batch", o->batch, "samples of random problems")->check(CLI::PositiveNumber);
+  app.add_option("--seed", o->seed, "of random problems")->capture_default_str();
+  app.add_option(
+         "--tolerance", o->tolerance,
+         "on the largest difference over the tensor's largest value (default: by kind and dtype)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--json", o->json, "write the results to a file");
+  return [o](const Session& session) { return run_parity_command(session, *o); };
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+#include "program.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "tessera/mesh/collectives.hpp"
+#include "tessera/runtime/error.hpp"
+
+namespace tessera::tools {
+
+DeviceMesh make_mesh(const Session& session, const std::string& option, Device device) {
+  require_device(device);
+  const int ranks = session.world.size();
+  const MeshShape shape = option.empty() ? squarest(ranks) : parse_mesh_shape(option);
+  if (shape.ranks() != ranks)
+    throw InitError({.problem = "the mesh does not fit the number of ranks",
+                     .operation = "--mesh",
+                     .found = fmt::format("mesh {} ({} ranks) on {} ranks", format(shape),
+                                          shape.ranks(), ranks),
+                     .hint = fmt::format("start it with mpirun -n {}, or choose e.g. --mesh {}",
+                                         shape.ranks(), format(squarest(ranks)))});
+  return DeviceMesh::create(session.world, shape, device);
+}
+
+void print(const Session& session, const std::string& text) {
+  if (session.world.rank() != 0) return;
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void write_file(const DeviceMesh& mesh, const std::string& path, const std::string& text) {
+  collective_try(mesh, [&] {
+    if (mesh.rank() != 0) return;
+    std::ofstream file(path);
+    file << text;
+    file.close();
+    if (!file) throw FileError({.problem = "cannot write " + path, .operation = "--json"});
+  });
+}
+
+}  // namespace tessera::tools
