@@ -15,7 +15,7 @@ function(tessera_test name)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME test_${name})
   target_link_libraries(${target} PRIVATE tessera_test_support ${arg_LIBRARIES})
   target_precompile_headers(${target} REUSE_FROM tessera_test_support)
-  tessera_warnings(${target})
+  tessera_test_options(${target})
 
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   file(STRINGS ${source} line REGEX "^// ranks:( [0-9]+)+$" LIMIT_COUNT 1)
@@ -26,6 +26,13 @@ function(tessera_test name)
   foreach(ranks IN LISTS rank_counts)
     tessera_register_test(${target} ${level} ${ranks} "${arg_TIMEOUT}")
   endforeach()
+endfunction()
+
+# The work of a test is done by the library: optimising the test itself only costs build time, and
+# earns false warnings from GCC 12's string class.
+function(tessera_test_options target)
+  tessera_warnings(${target})
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
 function(tessera_register_test target level ranks timeout)

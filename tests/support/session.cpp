@@ -27,11 +27,15 @@ std::filesystem::path log_directory() {
   return chosen != nullptr ? std::filesystem::path(chosen) : std::filesystem::path("logs");
 }
 
+// What has been added since the last time.
 void show_log() {
   if (log_path.empty()) return;
   std::fflush(stdout);
+  static std::streamoff shown = 0;
   std::ifstream log(log_path);
+  log.seekg(shown);
   const std::string text{std::istreambuf_iterator<char>(log), {}};
+  shown += static_cast<std::streamoff>(text.size());
   std::fprintf(stderr, "---- rank %d, from %s\n%s----\n", world->rank(), log_path.c_str(),
                text.c_str());
 }
