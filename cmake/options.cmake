@@ -1,7 +1,6 @@
 # All options of the project; README.md has them as a table. Architecture flags are never a default:
 # the instruction set is chosen at run time.
 option(TESSERA_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
-option(TESSERA_TEST_HOOKS "Compile deliberate mistakes that tests can switch on" ${TESSERA_TESTS})
 option(TESSERA_TEST_HOOKS "Deliberate mistakes that the mutation tests switch on" ${TESSERA_TESTS})
 option(TESSERA_TOOLS "Build the program tessera" ON)
 option(TESSERA_ASSERTIONS "Check internal invariants (presets debug, audit and asan)" OFF)
