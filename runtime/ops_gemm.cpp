@@ -16,9 +16,9 @@ namespace {
 // sum is formed in the same order whatever the number of threads. Large ones reuse b best; products
 // that give few of them are cut finer, to occupy more threads.
 std::int64_t rows_per_block(std::int64_t batch, std::int64_t m) {
+  constexpr std::int64_t large = 256;
   constexpr std::int64_t enough = 16;
-  std::int64_t rows = 256;
-  while (rows > 64 && batch * ((m + rows - 1) / rows) < enough) rows /= 2;
+  const std::int64_t rows = batch * ((m + large - 1) / large) < enough ? large / 2 : large;
   return std::min(rows, m);
 }
 
