@@ -8,6 +8,10 @@ option(TESSERA_WERROR "Treat warnings in our own code as errors" ${PROJECT_IS_TO
 option(TESSERA_INSTALL "Define the rules of `cmake --install`" ${PROJECT_IS_TOP_LEVEL})
 set(TESSERA_SANITIZERS "" CACHE STRING "Sanitizers to build with, such as address,undefined")
 
+if(TESSERA_TESTS AND NOT TESSERA_TOOLS)
+  message(FATAL_ERROR "TESSERA_TESTS needs TESSERA_TOOLS: the tests use its harness")
+endif()
+
 # On where a CUDA compiler is. The presets other than `cuda` turn it off, for a quick build.
 if(NOT DEFINED TESSERA_CUDA)
   include(CheckLanguage)
