@@ -20,12 +20,17 @@ Tensor right(const Tensor& panel, Contracted c) {
   return c == Contracted::rows ? panel : panel.transpose(1, 2);
 }
 
+// Length of the index that an operand shares with the result, over the whole matrix.
+std::int64_t shared_index(const DeviceMesh& mesh, const Operand& operand) {
+  return operand.contracted == Contracted::cols ? operand.tile.size(1) * mesh.size(kCp0)
+                                                : operand.tile.size(2) * mesh.size(kCp1);
+}
+
 // One of the six products: result tile (I_i, J_j), summed over the panels in acc.
 Tensor product(const DeviceMesh& mesh, const Operand& x, const Operand& y) {
-  const std::int64_t rows = x.tile.size(x.contracted == Contracted::cols ? 1 : 2);
-  const std::int64_t cols = y.tile.size(y.contracted == Contracted::rows ? 2 : 1);
-  const Tensor result =
-      Tensor::empty({x.tile.size(0), rows, cols}, at_least_f32(x.tile.dtype()), x.tile.device());
+  const Tensor result = Tensor::empty({x.tile.size(0), shared_index(mesh, x) / mesh.size(kCp0),
+                                       shared_index(mesh, y) / mesh.size(kCp1)},
+                                      at_least_f32(x.tile.dtype()), x.tile.device());
   contract_panels(mesh, x, y, [&](const Tensor& x_panel, const Tensor& y_panel, int step) {
     gemm(1, left(x_panel, x.contracted), right(y_panel, y.contracted), step == 0 ? 0 : 1, result);
   });

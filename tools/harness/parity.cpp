@@ -226,10 +226,6 @@ void check_order(const Module& module, const SafetensorsFile& file, const std::s
                                   json(expected).dump()));
 }
 
-Tensor read(const SafetensorsFile& file, const std::string& name, DType dtype) {
-  return file.tensor(name).to(dtype);
-}
-
 // The own part of a tensor of the file; every rank has the file mapped.
 DTensor read_sharded(const SafetensorsFile& file, const std::string& name, const DeviceMesh& mesh,
                      const Placements& placements, DType dtype) {
