@@ -8,13 +8,22 @@ namespace {
 
 template <class Body, class T, bool masked>
 void run(const T* const* in, T* const* out, const Acc<T>* mask, std::int64_t length) {
-#pragma omp simd
+  const T* in0 = in[0];
+  const T* in1 = in[1];
+  const T* in2 = in[2];
+  T* out0 = out[0];
+  T* out1 = out[1];
+  T* out2 = out[2];
+  // An operand may be written over, at the same place only. (With `omp simd` GCC keeps the local
+  // arrays in memory and gives up.)
+#pragma GCC ivdep
   for (std::int64_t p = 0; p < length; ++p) {
-    Acc<T> x[3];
+    const Acc<T> x[3] = {load(in0[p]), load(in1[p]), Body::inputs > 2 ? load(in2[p]) : Acc<T>(0)};
     Acc<T> y[3];
-    for (int i = 0; i < Body::inputs; ++i) x[i] = load(in[i][p]);
     Body::apply(x, masked ? mask[p] : Acc<T>(1), y);
-    for (int o = 0; o < Body::outputs; ++o) store(out[o][p], y[o]);
+    store(out0[p], y[0]);
+    if constexpr (Body::outputs > 1) store(out1[p], y[1]);
+    if constexpr (Body::outputs > 2) store(out2[p], y[2]);
   }
 }
 
