@@ -1,0 +1,76 @@
+# The program as its users meet it: exit code, what it says and how often, and that it ends.
+# tessera_program_test(<name> RANKS n CODE c [TEXT regex] [ONCE regex] ARGS ...)
+function(tessera_program_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "RANKS;CODE;TEXT;ONCE;SECONDS" "ARGS;ENVIRONMENT")
+  if(NOT arg_SECONDS)
+    set(arg_SECONDS 60)
+  endif()
+  set(launch)
+  if(arg_RANKS GREATER 1)
+    set(launch ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${arg_RANKS} ${MPIEXEC_PREFLAGS})
+  endif()
+  add_test(NAME workflow.program.${name}
+           COMMAND ${CMAKE_COMMAND} -DEXPECT_CODE=${arg_CODE} "-DEXPECT_TEXT=${arg_TEXT}"
+                   "-DEXPECT_ONCE=${arg_ONCE}" -DSECONDS=${arg_SECONDS}
+                   -P ${CMAKE_CURRENT_SOURCE_DIR}/run_program.cmake --
+                   ${launch} $<TARGET_FILE:tessera_program> ${arg_ARGS})
+  tessera_launch_environment(environment ${arg_RANKS})
+  set_tests_properties(workflow.program.${name} PROPERTIES
+    PROCESSORS ${arg_RANKS} TIMEOUT 120 LABELS "workflow;ranks-${arg_RANKS}"
+    ENVIRONMENT "${environment};${arg_ENVIRONMENT}")
+endfunction()
+
+add_executable(damage_golden damage_golden.cpp)
+target_link_libraries(damage_golden PRIVATE tessera::tessera)
+tessera_warnings(damage_golden)
+set(golden ${PROJECT_SOURCE_DIR}/tests/golden/triangle_multiplication_outgoing.safetensors)
+set(damaged ${CMAKE_CURRENT_BINARY_DIR}/damaged)
+file(MAKE_DIRECTORY ${damaged})
+foreach(tensor IN ITEMS in.mask param.p_in.weight out.y gout.y grad_in.x grad_param.g_out.weight)
+  add_custom_command(OUTPUT ${damaged}/no-${tensor}.safetensors
+    COMMAND damage_golden ${golden} ${damaged}/no-${tensor}.safetensors ${tensor}
+    DEPENDS damage_golden ${golden} VERBATIM)
+  list(APPEND damaged_files ${damaged}/no-${tensor}.safetensors)
+endforeach()
+add_custom_target(damaged_goldens ALL DEPENDS ${damaged_files})
+
+set(one_message "tessera: [A-Za-z]+Error")
+tessera_program_test(version RANKS 1 CODE 0 TEXT "^${PROJECT_VERSION}" ARGS --version)
+tessera_program_test(help RANKS 1 CODE 0 TEXT "parity" ARGS --help)
+tessera_program_test(info RANKS 4 CODE 0 TEXT "ranks +4, default mesh 2x2" ONCE "MPI threads" ARGS info)
+tessera_program_test(list RANKS 1 CODE 0 TEXT "triangle_multiplication_incoming" ARGS parity --list)
+tessera_program_test(golden RANKS 4 CODE 0 TEXT "golden" ONCE "2 of 2 hold"
+                     ARGS parity --case triangle_* --kind golden)
+tessera_program_test(parity RANKS 6 CODE 0 ONCE "2 of 2 hold"
+                     ARGS parity --case triangle_* --kind parity --mesh 3x2)
+tessera_program_test(one_rank RANKS 1 CODE 0 TEXT "as mesh 1x1" ARGS parity)
+tessera_program_test(single_precision RANKS 4 CODE 0 TEXT "f32 on cpu" ARGS parity --dtype f32 --size small)
+tessera_program_test(bfloat RANKS 4 CODE 0 TEXT "bf16 on cpu" ARGS parity --dtype bf16)
+tessera_program_test(failed_check RANKS 4 CODE 1 TEXT "FAIL.*differs by.*tolerance 1.0e-30"
+                     ARGS parity --case triangle_* --tolerance 1e-30)
+
+tessera_program_test(no_subcommand RANKS 1 CODE 2 ONCE "tessera: " ARGS)
+tessera_program_test(unknown_option RANKS 4 CODE 2 ONCE "tessera: .*--nonsense" ARGS parity --nonsense)
+tessera_program_test(unknown_case RANKS 4 CODE 2 ONCE "${one_message}[^\n]*did you mean 'transition'"
+                     ARGS parity --case transitoin)
+tessera_program_test(wrong_mesh RANKS 4 CODE 3 ONCE "${one_message}[^\n]*mesh 2x3 \\(6 ranks\\) on 4"
+                     ARGS parity --mesh 2x3)
+tessera_program_test(malformed_mesh RANKS 4 CODE 2 ONCE "${one_message}" ARGS parity --mesh 2by2)
+tessera_program_test(indivisible_tokens RANKS 4 CODE 2 ONCE "${one_message}[^\n]*13"
+                     ARGS parity --kind parity --tokens 13)
+tessera_program_test(indivisible_golden RANKS 5 CODE 2 ONCE "${one_message}[^\n]*12"
+                     ARGS parity --kind golden --case triangle_*)
+tessera_program_test(plain_file_as_golden RANKS 4 CODE 2 ONCE "${one_message}[^\n]*CMakeLists.txt"
+                     ARGS parity --golden ${CMAKE_CURRENT_SOURCE_DIR}/CMakeLists.txt)
+tessera_program_test(no_golden_folder RANKS 4 CODE 2 ONCE "${one_message}[^\n]*no such file"
+                     ARGS parity --golden ${damaged}/nowhere)
+foreach(tensor IN ITEMS in.mask param.p_in.weight out.y gout.y grad_in.x grad_param.g_out.weight)
+  string(REGEX REPLACE "^param\\." "" word ${tensor})
+  tessera_program_test(golden_without_${tensor} RANKS 4 CODE 2 ONCE "${one_message}[^\n]*${word}"
+                       ARGS parity --golden ${damaged}/no-${tensor}.safetensors)
+endforeach()
+tessera_program_test(absent_device RANKS 4 CODE 3 ONCE "${one_message}[^\n]*CUDA" ARGS parity --device cuda)
+tessera_program_test(unwritable_json RANKS 4 CODE 2 ONCE "${one_message}[^\n]*nowhere"
+                     ARGS parity --case linear --kind parity --json ${damaged}/nowhere/x.json)
+tessera_program_test(launch_mistake RANKS 1 CODE 3 ONCE "${one_message}[^\n]*4"
+                     ARGS parity ENVIRONMENT OMPI_COMM_WORLD_SIZE=4)
