@@ -29,8 +29,6 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
 endif()
 
 if(TESSERA_SANITIZERS)
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TESSERA_SANITIZERS}>
-                      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>
-                      $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
-  add_link_options(-fsanitize=${TESSERA_SANITIZERS})
+  string(APPEND CMAKE_CXX_FLAGS " -fsanitize=${TESSERA_SANITIZERS} -fno-sanitize-recover=all"
+                                " -fno-omit-frame-pointer")
 endif()

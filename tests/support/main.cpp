@@ -6,10 +6,16 @@
 #include <catch2/reporters/catch_reporter_event_listener.hpp>
 #include <catch2/reporters/catch_reporter_registrars.hpp>
 using ListenerBase = Catch::EventListenerBase;
+static void no_colour(Catch::ConfigData& config) {
+  config.defaultColourMode = Catch::ColourMode::None;
+}
 #else
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 using ListenerBase = Catch::TestEventListenerBase;
+static void no_colour(Catch::ConfigData& config) {
+  config.useColour = Catch::UseColour::No;
+}
 #endif
 
 #include <cstdio>
@@ -77,6 +83,7 @@ int run_ranks(Catch::Session& session, int argc, char** argv) {
 int main(int argc, char** argv) {
   Catch::Session session;
   session.configData().rngSeed = 1;  // the same order on every rank
+  no_colour(session.configData());   // launchers give ranks a terminal that ends in a log
   if (const int wrong = session.applyCommandLine(argc, argv); wrong != 0) return wrong;
   if (only_lists(session)) return session.run();
   try {
