@@ -2,7 +2,8 @@
 // The local operations: all that a device must be able to do. Each dispatches on device and dtype;
 // operands of one call are on one device (DeviceError), shapes must match as stated (ShapeError),
 // outputs are written in place and may alias an input only where that is said. Arithmetic of bf16
-// operands is done in f32. Called inside run_lanes() an operation stays on its thread, otherwise it
+// operands is done in f32; layer norm and gates take operands of several floating dtypes and work
+// in the widest. Called inside run_lanes() an operation stays on its thread, otherwise it
 // uses all threads of the rank; results do not depend on that.
 #pragma once
 

@@ -6,6 +6,7 @@
 #include "tessera/runtime/check.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/kernels/dispatch.hpp"
+#include "tessera/runtime/mixed.hpp"
 #include "tessera/runtime/ops.hpp"
 #include "tessera/runtime/parallel.hpp"
 
@@ -114,79 +115,10 @@ void sum_over_rows(Device device, std::int64_t rows, std::initializer_list<Tenso
   }
 }
 
-struct GateOperands {
-  check::Operands in;
-  check::Operands out;
-};
-
-void run_gate(const char* operation, Gate op, const GateOperands& operands, const Tensor& mask) {
-  const Tensor& first = operands.in.begin()->tensor;
-  GateArgs args{};
-  args.op = op;
-  args.dtype = first.dtype();
-  const auto take = [&](check::Operands from, GateOperand* to) {
-    for (const check::Operand& operand : from) {
-      check::same_device(operation, {*operands.in.begin(), operand});
-      check::floating(operation, {operand});
-      check::dims(operation, operand, 2);
-      check::same_dtype(operation, {*operands.in.begin(), operand});
-      check::same_shape(operation, {*operands.in.begin(), operand});
-      check::unit_stride(operation, operand);
-      *to++ = {operand.tensor.data(), operand.tensor.strides()[0]};
-    }
-  };
-  take(operands.in, args.in);
-  take(operands.out, args.out);
-  args.rows = first.size(0);
-  args.positions = first.size(1);
-  Tensor own_mask;
-  if (mask.defined()) {
-    check::same_device(operation, {*operands.in.begin(), {"mask", mask}});
-    check::shape(operation, {"mask", mask}, {args.positions});
-    own_mask = as_accumulator(mask, args.dtype);
-    args.mask = own_mask.data();
-  }
-  for (const check::Operand& out : operands.out) out.tensor.bump_version();
-  if (first.numel() == 0) return;
-
-  const auto gapless = [](check::Operands list) {
-    return std::all_of(list.begin(), list.end(), [](const check::Operand& operand) {
-      return operand.tensor.is_contiguous();
-    });
-  };
-  if (!mask.defined() && gapless(operands.in) && gapless(operands.out)) {
-    args.positions *= args.rows;
-    args.rows = 1;
-  }
-  const std::int64_t per_row = (args.positions + kGateBlock - 1) / kGateBlock;
-  const KernelTable& table = kernel_table(first.device());
-  run_lanes(first.device(), args.rows * per_row, grain_for(std::min(args.positions, kGateBlock)),
-            [&](std::int64_t begin, std::int64_t end, int) {
-              table.gate(args, {begin, end});
-            });
-}
-
-}  // namespace
-
-void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
-                const Tensor& y, const Tensor& mean, const Tensor& rstd) {
-  LayerNormArgs args = layer_norm_args("layer_norm", x, weight, bias, y, mean, rstd);
-  args.eps = eps;
-  for (const Tensor& out : {y, mean, rstd}) out.bump_version();
-  run_layer_norm(args, x, weight, bias);
-}
-
-void layer_norm_apply(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& mean,
-                      const Tensor& rstd, const Tensor& y) {
-  LayerNormArgs args = layer_norm_args("layer_norm_apply", x, weight, bias, y, mean, rstd);
-  args.given_statistics = true;
-  y.bump_version();
-  run_layer_norm(args, x, weight, bias);
-}
-
-void layer_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight,
-                         const Tensor& mean, const Tensor& rstd, const Tensor& dx,
-                         const Tensor& dweight, const Tensor& dbias) {
+// All of one dtype.
+void layer_norm_gradients(const Tensor& dy, const Tensor& x, const Tensor& weight,
+                          const Tensor& mean, const Tensor& rstd, const Tensor& dx,
+                          const Tensor& dweight, const Tensor& dbias) {
   constexpr const char* operation = "layer_norm_backward";
   check::same_device(operation, {{"dy", dy},
                                  {"x", x},
@@ -196,7 +128,7 @@ void layer_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight
                                  {"dx", dx},
                                  {"dweight", dweight},
                                  {"dbias", dbias}});
-  check::floating(operation, {{"dy", dy}, {"weight", weight}});
+  check::floating(operation, {{"weight", weight}});
   check::same_dtype(operation, {{"dy", dy}, {"x", x}, {"dx", dx}});
   check::dims(operation, {"dy", dy}, 2);
   check::same_shape(operation, {{"dy", dy}, {"x", x}, {"dx", dx}});
@@ -213,7 +145,7 @@ void layer_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight
   args.weight = own_weight.data();
   args.mean = mean.data();
   args.rstd = rstd.data();
-  for (const Tensor& out : {dx, dweight, dbias}) out.bump_version();
+  for (const Tensor& out : {dweight, dbias}) out.bump_version();
   if (x.numel() == 0) return;
   const KernelTable& table = kernel_table(x.device());
   sum_over_rows(x.device(), x.size(0), {dweight, dbias},
@@ -225,30 +157,118 @@ void layer_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight
                 });
 }
 
+void run_gate(const char* operation, Gate op, check::Operands in, check::Operands out,
+              const Tensor& mask) {
+  const Tensor& first = in.begin()->tensor;
+  Mixed mixed{first};
+  for (const check::Operands& list : {in, out})
+    for (const check::Operand& operand : list) {
+      check::same_device(operation, {*in.begin(), operand});
+      check::floating(operation, {operand});
+      check::dims(operation, operand, 2);
+      check::same_shape(operation, {*in.begin(), operand});
+      check::unit_stride(operation, operand);
+      mixed.include(operand.tensor);
+    }
+  std::vector<Tensor> operands;  // in, then out, of one dtype
+  for (const check::Operand& operand : in) operands.push_back(mixed.in(operand.tensor));
+  for (const check::Operand& operand : out) operands.push_back(mixed.out(operand.tensor));
+
+  GateArgs args{};
+  args.op = op;
+  args.dtype = mixed.dtype();
+  args.rows = first.size(0);
+  args.positions = first.size(1);
+  for (std::size_t k = 0; k < operands.size(); ++k) {
+    GateOperand& slot = k < in.size() ? args.in[k] : args.out[k - in.size()];
+    slot = {operands[k].data(), operands[k].strides()[0]};
+  }
+  Tensor own_mask;
+  if (mask.defined()) {
+    check::same_device(operation, {*in.begin(), {"mask", mask}});
+    check::shape(operation, {"mask", mask}, {args.positions});
+    own_mask = as_accumulator(mask, args.dtype);
+    args.mask = own_mask.data();
+  }
+  for (const check::Operand& operand : out) operand.tensor.bump_version();
+  if (first.numel() == 0) return;
+
+  if (!mask.defined() && std::all_of(operands.begin(), operands.end(),
+                                     [](const Tensor& t) { return t.is_contiguous(); })) {
+    args.positions *= args.rows;
+    args.rows = 1;
+  }
+  const std::int64_t per_row = (args.positions + kGateBlock - 1) / kGateBlock;
+  const KernelTable& table = kernel_table(first.device());
+  run_lanes(first.device(), args.rows * per_row, grain_for(std::min(args.positions, kGateBlock)),
+            [&](std::int64_t begin, std::int64_t end, int) {
+              table.gate(args, {begin, end});
+            });
+  mixed.finish();
+}
+
+}  // namespace
+
+void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
+                const Tensor& y, const Tensor& mean, const Tensor& rstd) {
+  check::floating("layer_norm", {{"x", x}, {"y", y}});
+  Mixed mixed{x, y};
+  const Tensor wide_x = mixed.in(x), wide_y = mixed.out(y);
+  LayerNormArgs args = layer_norm_args("layer_norm", wide_x, weight, bias, wide_y, mean, rstd);
+  args.eps = eps;
+  for (const Tensor& out : {y, mean, rstd}) out.bump_version();
+  run_layer_norm(args, wide_x, weight, bias);
+  mixed.finish();
+}
+
+void layer_norm_apply(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& mean,
+                      const Tensor& rstd, const Tensor& y) {
+  check::floating("layer_norm_apply", {{"x", x}, {"y", y}});
+  Mixed mixed{x, y};
+  const Tensor wide_x = mixed.in(x), wide_y = mixed.out(y);
+  LayerNormArgs args =
+      layer_norm_args("layer_norm_apply", wide_x, weight, bias, wide_y, mean, rstd);
+  args.given_statistics = true;
+  y.bump_version();
+  run_layer_norm(args, wide_x, weight, bias);
+  mixed.finish();
+}
+
+void layer_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& dx,
+                         const Tensor& dweight, const Tensor& dbias) {
+  check::floating("layer_norm_backward", {{"dy", dy}, {"x", x}, {"dx", dx}});
+  Mixed mixed{dy, x, dx};
+  layer_norm_gradients(mixed.in(dy), mixed.in(x), weight, mean, rstd, mixed.out(dx), dweight,
+                       dbias);
+  dx.bump_version();
+  mixed.finish();
+}
+
 void gated_product(const Tensor& u, const Tensor& w, const Tensor& mask, const Tensor& h) {
-  run_gate("gated_product", Gate::gated_product, {{{"u", u}, {"w", w}}, {{"h", h}}}, mask);
+  run_gate("gated_product", Gate::gated_product, {{"u", u}, {"w", w}}, {{"h", h}}, mask);
 }
 
 void gated_product_backward(const Tensor& h, const Tensor& w, const Tensor& mask, const Tensor& dh,
                             const Tensor& du, const Tensor& dw) {
-  run_gate("gated_product_backward", Gate::gated_product_backward,
-           {{{"h", h}, {"w", w}, {"dh", dh}}, {{"du", du}, {"dw", dw}}}, mask);
+  run_gate("gated_product_backward", Gate::gated_product_backward, {{"h", h}, {"w", w}, {"dh", dh}},
+           {{"du", du}, {"dw", dw}}, mask);
 }
 
 void sigmoid_gate_backward(const Tensor& x, const Tensor& g, const Tensor& dy, const Tensor& dx,
                            const Tensor& dg) {
-  run_gate("sigmoid_gate_backward", Gate::sigmoid_gate_backward,
-           {{{"x", x}, {"g", g}, {"dy", dy}}, {{"dx", dx}, {"dg", dg}}}, {});
+  run_gate("sigmoid_gate_backward", Gate::sigmoid_gate_backward, {{"x", x}, {"g", g}, {"dy", dy}},
+           {{"dx", dx}, {"dg", dg}}, {});
 }
 
 void silu_product(const Tensor& u, const Tensor& w, const Tensor& y) {
-  run_gate("silu_product", Gate::silu_product, {{{"u", u}, {"w", w}}, {{"y", y}}}, {});
+  run_gate("silu_product", Gate::silu_product, {{"u", u}, {"w", w}}, {{"y", y}}, {});
 }
 
 void silu_product_backward(const Tensor& u, const Tensor& w, const Tensor& dy, const Tensor& du,
                            const Tensor& dw, const Tensor& y) {
-  run_gate("silu_product_backward", Gate::silu_product_backward,
-           {{{"u", u}, {"w", w}, {"dy", dy}}, {{"du", du}, {"dw", dw}, {"y", y}}}, {});
+  run_gate("silu_product_backward", Gate::silu_product_backward, {{"u", u}, {"w", w}, {"dy", dy}},
+           {{"du", du}, {"dw", dw}, {"y", y}}, {});
 }
 
 void sum_rows(const Tensor& x, const Tensor& out) {
