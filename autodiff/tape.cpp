@@ -180,6 +180,10 @@ const Tensor& FunctionContext::saved(const std::string& name) const {
   return entry->tensor;
 }
 
+void FunctionContext::drop(const std::string& name) {
+  std::erase_if(saved_, [&](const Entry& e) { return e.name == name; });
+}
+
 void FunctionContext::release() {
   saved_.clear();
   records_.clear();
@@ -209,7 +213,13 @@ Tape* TapeAccess::tape_of(const Var* inputs, std::size_t count, const char* func
           {.problem = "operands are recorded on different tapes", .operation = function});
     tape = inputs[k].tape_;
   }
-  return wanted && !t_no_grad ? tape : nullptr;
+  if (!wanted || t_no_grad) return nullptr;
+  if (tape == nullptr)
+    throw GradientError({.problem = "an operand requires a gradient, but none is on a tape",
+                         .operation = function,
+                         .hint = "make an input with Tape::input or Tape::adopt, or hold a NoGrad "
+                                 "for inference"});
+  return tape;
 }
 
 DeviceMesh TapeAccess::mesh_of(const Var* inputs, std::size_t count, const char* function) {

@@ -81,6 +81,9 @@ class FunctionContext {
   // GradientError if it was written to since.
   const Tensor& saved(const std::string& name) const;
 
+  // In backward: no longer needed, its memory may go before the function ends.
+  void drop(const std::string& name);
+
   const std::vector<SavedRecord>& records() const { return records_; }
   std::string scope;
   void release();  // drops the saved tensors

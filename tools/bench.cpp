@@ -88,6 +88,7 @@ Measured measure(const Case& c, const Options& o, const DeviceMesh& mesh, DType 
   const Yardstick yardstick(mesh, o.product, at_least_f32(dtype), o.seed);
   std::vector<Var> parameters = setup.instance.module->parameters();
   const DTensor upstream = [&] {
+    const NoGrad no_grad;
     std::vector<Var> constants;
     for (const DTensor& x : setup.inputs) constants.push_back(Var::constant(x));
     return setup.upstream(setup.instance.forward(constants).value());

@@ -28,7 +28,7 @@ struct Workspace {
 
 std::int64_t rows_per_chunk(const Tensor& x, std::int64_t dim, std::int64_t hidden) {
   const auto acc = static_cast<std::int64_t>(size_of(at_least_f32(x.dtype())));
-  return chunk_rows(x.device(), (2 * dim + 2 * hidden) * acc);
+  return std::min(x.size(0), chunk_rows(x.device(), (2 * dim + 2 * hidden) * acc));
 }
 
 }  // namespace

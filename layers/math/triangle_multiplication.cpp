@@ -25,7 +25,8 @@ struct Tile {
 
   std::int64_t all() const { return batch * positions; }
   std::int64_t chunk(std::int64_t values_per_row) const {
-    return chunk_rows(device, values_per_row * static_cast<std::int64_t>(size_of(acc)));
+    return std::min(positions,
+                    chunk_rows(device, values_per_row * static_cast<std::int64_t>(size_of(acc))));
   }
   Tensor workspace(std::int64_t rows, std::int64_t cols, DType type) const {
     const PurposeScope purpose(Purpose::workspace);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <deque>
 
 #include "tessera/mesh/collectives.hpp"
@@ -67,10 +68,9 @@ class Window {
   Tensor spare_;
 };
 
-}  // namespace
-
-void contract_panels(const DeviceMesh& mesh, const Operand& x, const Operand& y,
-                     const std::function<void(const Tensor&, const Tensor&, int)>& block) {
+// One group of matrices.
+void contract_group(const DeviceMesh& mesh, const Operand& x, const Operand& y,
+                    std::int64_t batch_begin, const std::function<void(const PanelStep&)>& block) {
   const PanelPlan plan = PanelPlan::make(mesh.size(kCp0), mesh.size(kCp1), mesh.coordinate(kCp0),
                                          mesh.coordinate(kCp1));
   Window x_window(mesh, x, true);
@@ -79,11 +79,34 @@ void contract_panels(const DeviceMesh& mesh, const Operand& x, const Operand& y,
     Pending x_moving, y_moving;
     if (plan.x_moves(t)) x_moving = x_window.start();
     if (plan.y_moves(t)) y_moving = y_window.start();
-    block(x_window.front(), y_window.front(), t);
+    block({x_window.front(), y_window.front(), t, batch_begin});
     if (plan.x_moves(t)) x_moving.wait();
     if (plan.y_moves(t)) y_moving.wait();
     x_window.advance(plan.x_moves(t));
     y_window.advance(plan.y_moves(t));
+  }
+}
+
+}  // namespace
+
+std::int64_t ring_groups(const DeviceMesh& mesh, const Tensor& tile) {
+  constexpr std::int64_t group_bytes = 1 << 20;  // large enough for the bandwidth of any network
+  constexpr std::int64_t most_groups = 8;
+  if (mesh.size(kCp0) * mesh.size(kCp1) == 1) return 1;
+  return std::clamp<std::int64_t>(tile.bytes() / group_bytes, 1,
+                                  std::min(most_groups, tile.size(0)));
+}
+
+void contract_panels(const DeviceMesh& mesh, const Operand& x, const Operand& y,
+                     const std::function<void(const PanelStep&)>& block) {
+  const auto groups = static_cast<int>(ring_groups(mesh, x.tile));
+  for (int k = 0; k < groups; ++k) {
+    const Interval part = shard_of(x.tile.size(0), groups, k);
+    const auto group_of = [&](const Operand& operand) {
+      return Operand{operand.tile.narrow(0, part.begin, part.size()), operand.contracted,
+                     operand.name};
+    };
+    contract_group(mesh, group_of(x), group_of(y), part.begin, block);
   }
 }
 

@@ -20,16 +20,27 @@ struct Operand {
   const char* name = "";  // for ledgers and messages
 };
 
-// Runs block(x_panel, y_panel, step) for step = 0 .. L-1 on this rank of the CP grid of a mesh
-// (dp, cp0, cp1). Panels are [batch, rows, cols] in the orientation of the operand's tile, with the
-// contracted dim cut to the panel. The block reads only.
+// What a block function gets: panels [batch, rows, cols] in the orientation of the operand's tile,
+// with the contracted dim cut to the panel. It reads only.
+struct PanelStep {
+  const Tensor& x;
+  const Tensor& y;
+  int step;                  // 0 .. L-1
+  std::int64_t batch_begin;  // of the tiles' batch; the panels hold the matrices from here on
+};
+
+// Runs block() for every step on this rank of the CP grid of a mesh (dp, cp0, cp1). Tiles that are
+// large are taken in K groups of matrices, one after the other, so that the buffers stay small
+// beside a tile: K = ring_groups().
 //
-// Messages per rank, R0 x R1 grid, tile bytes T: one relayout per operand (at most T each; none if
-// the operand is already in place), then x: R1-1 tiles' worth of panels along cp1, y: R0-1 along
-// cp0. Buffers: the windows and one spare panel per operand.
-// Errors: ShapeError, UnevenError via the tensors' own checks.
-void contract_panels(
-    const DeviceMesh& mesh, const Operand& x, const Operand& y,
-    const std::function<void(const Tensor& x_panel, const Tensor& y_panel, int step)>& block);
+// Messages per rank, R0 x R1 grid, tile bytes T, each K times with a K-th of the bytes: one
+// relayout per operand (at most T each; none if the operand is already in place), then x: R1-1
+// tiles' worth of panels along cp1, y: R0-1 along cp0. Buffers: for each operand a K-th of its
+// window and one spare panel.
+void contract_panels(const DeviceMesh& mesh, const Operand& x, const Operand& y,
+                     const std::function<void(const PanelStep&)>& block);
+
+// Groups of at least 1 MiB of the tile, at most 8, at most one per matrix; 1 on a single rank.
+std::int64_t ring_groups(const DeviceMesh& mesh, const Tensor& tile);
 
 }  // namespace tessera

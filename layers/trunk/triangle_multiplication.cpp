@@ -31,8 +31,9 @@ Tensor product(const DeviceMesh& mesh, const Operand& x, const Operand& y) {
   const Tensor result = Tensor::empty({x.tile.size(0), shared_index(mesh, x) / mesh.size(kCp0),
                                        shared_index(mesh, y) / mesh.size(kCp1)},
                                       at_least_f32(x.tile.dtype()), x.tile.device());
-  contract_panels(mesh, x, y, [&](const Tensor& x_panel, const Tensor& y_panel, int step) {
-    gemm(1, left(x_panel, x.contracted), right(y_panel, y.contracted), step == 0 ? 0 : 1, result);
+  contract_panels(mesh, x, y, [&](const PanelStep& s) {
+    gemm(1, left(s.x, x.contracted), right(s.y, y.contracted), s.step == 0 ? 0 : 1,
+         result.narrow(0, s.batch_begin, s.x.size(0)));
   });
   return result;
 }
@@ -77,6 +78,7 @@ struct TriangleFunction {
 
     math::TriangleOutputGradients head = math::triangle_output_backward(
         gradient.local().contiguous(), x, f.statistics, ctx.saved("o"), o_statistics, w);
+    ctx.drop("o");
     const Tensor g = head.o.to(x.dtype());  // what travels has the dtype of the saved tiles
     head.o = Tensor();
     const Tensor da = gradient_of_a(gradient.mesh(), f, g);

@@ -33,7 +33,7 @@ TEST_CASE("central differences agree with every gradient") {
     const GradcheckResult result = gradcheck(function, leaves, {.samples = 4});
     INFO(c.name << " " << result.worst);
     CHECK(result.elements >= static_cast<int>(leaves.size()));
-    // Truncation of the central difference, step^2 times third derivatives of order 100.
-    CHECK(result.max_error < 1e-7);
+    // Truncation: step^4 (8e-15) times fifth derivatives, which layer norms make large.
+    CHECK(result.max_error < 1e-8);
   }
 }

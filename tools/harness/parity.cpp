@@ -229,7 +229,9 @@ void check_order(const Module& module, const SafetensorsFile& file, const std::s
 // The own part of a tensor of the file; every rank has the file mapped.
 DTensor read_sharded(const SafetensorsFile& file, const std::string& name, const DeviceMesh& mesh,
                      const Placements& placements, DType dtype) {
-  const DTensor x = distribute(file.tensor(name), mesh, placements);
+  const Tensor full = file.tensor(name);
+  block_of(full.shape(), placements, mesh.shape(), mesh.coordinate(), "golden", name.c_str());
+  const DTensor x = distribute(full, mesh, placements);
   return x.with_local(x.local().to(dtype).to(mesh.device()));
 }
 

@@ -34,6 +34,8 @@ void fill_mask(const Tensor& local, RandomStream stream, const GlobalBlock& bloc
 
 DTensor random_input(const InputSpec& spec, const DeviceMesh& mesh, DType dtype,
                      std::uint64_t seed) {
+  block_of(spec.shape, spec.placements, mesh.shape(), mesh.coordinate(), "parity",
+           spec.name.c_str());
   const RandomStream stream{seed, stream_id("in." + spec.name)};
   if (spec.kind == InputKind::values)
     return uniform(spec.shape, dtype, mesh, spec.placements, stream, -1, 1);
