@@ -49,13 +49,12 @@ class Cache {
  public:
   void* take(std::size_t bytes) {
     std::lock_guard lock(mutex_);
-    live_ += bytes;
-    peak_ = std::max(peak_, live_);
     for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
       if (block->bytes != bytes) continue;
       void* data = block->data;
       cached_ -= bytes;
       blocks_.erase(std::next(block).base());
+      count(bytes);
       return data;
     }
     return nullptr;
@@ -69,9 +68,13 @@ class Cache {
     shrink(std::max(kAlwaysCached, peak_ / 4));
   }
 
-  void failed(std::size_t bytes) {
+  // A fresh block, counted here as well; null if the system refuses.
+  void* map_block(std::size_t bytes) {
+    void* data = map(bytes);
+    if (data == nullptr) return nullptr;
     std::lock_guard lock(mutex_);
-    live_ -= bytes;
+    count(bytes);
+    return data;
   }
 
   void release() {
@@ -89,6 +92,11 @@ class Cache {
     void* data;
     std::size_t bytes;
   };
+
+  void count(std::size_t bytes) {
+    live_ += bytes;
+    peak_ = std::max(peak_, live_);
+  }
 
   void shrink(std::size_t limit) {
     auto block = blocks_.begin();
@@ -114,11 +122,9 @@ Cache& cache() {
 
 void* allocate_cached(std::size_t bytes) {
   if (void* data = cache().take(bytes)) return data;
-  if (void* data = map(bytes)) return data;
+  if (void* data = cache().map_block(bytes)) return data;
   cache().release();
-  void* data = map(bytes);
-  if (data == nullptr) cache().failed(bytes);
-  return data;
+  return cache().map_block(bytes);
 }
 
 [[noreturn]] void out_of_memory(std::int64_t bytes) {
