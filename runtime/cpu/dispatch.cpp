@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "tessera/runtime/error.hpp"
@@ -51,7 +52,7 @@ std::string names(bool supported_only) {
   return text;
 }
 
-const CpuVariant& forced(const std::string& name) {
+const CpuVariant& find(const std::string& name) {
   for (const CpuVariant& variant : cpu_variants()) {
     if (variant.short_name != name) continue;
     if (variant.supported) return variant;
@@ -66,17 +67,24 @@ const CpuVariant& forced(const std::string& name) {
                     .expected = names(false)});
 }
 
-const CpuVariant& choose() {
-  if (const char* name = std::getenv("TESSERA_ISA"); name != nullptr && *name != '\0')
-    return forced(name);
-  const CpuVariant* best = nullptr;
+const CpuVariant& best() {
+  const CpuVariant* newest = nullptr;
   for (const CpuVariant& variant : cpu_variants())
-    if (variant.supported) best = &variant;
-  if (best == nullptr)
+    if (variant.supported) newest = &variant;
+  if (newest == nullptr)
     throw DeviceError({.problem = "the processor is older than every instruction set built in",
                        .operation = "instruction_set",
                        .expected = names(false)});
-  return *best;
+  return *newest;
+}
+
+// Of the environment, until another one is forced.
+std::atomic<const CpuVariant*>& in_use() {
+  static std::atomic<const CpuVariant*> variant = [] {
+    const char* name = std::getenv("TESSERA_ISA");
+    return name != nullptr && *name != '\0' ? &find(name) : &best();
+  }();
+  return variant;
 }
 
 }  // namespace
@@ -87,8 +95,11 @@ const std::vector<CpuVariant>& cpu_variants() {
 }
 
 const CpuVariant& cpu_variant() {
-  static const CpuVariant& variant = choose();
-  return variant;
+  return *in_use();
+}
+
+void force_cpu_variant(const std::string& short_name) {
+  in_use() = &find(short_name);
 }
 
 }  // namespace tessera

@@ -23,5 +23,7 @@ struct CpuVariant {
 };
 const std::vector<CpuVariant>& cpu_variants();
 const CpuVariant& cpu_variant();  // the one in use
+// As TESSERA_ISA does; for tests.
+void force_cpu_variant(const std::string& short_name);
 
 }  // namespace tessera
