@@ -33,6 +33,9 @@ endfunction()
 function(tessera_test_options target)
   tessera_warnings(${target})
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(TESSERA_SANITIZERS)
+    target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)  # std::regex in Catch2
+  endif()
 endfunction()
 
 function(tessera_register_test target level ranks timeout)
