@@ -8,10 +8,11 @@
 
 #include "tessera/runtime/dtype.hpp"
 
+// Marks a kernel body. A call that is not inlined would keep the loop around it from vectorising.
 #ifdef __CUDACC__
 #define TESSERA_HD __host__ __device__
 #else
-#define TESSERA_HD
+#define TESSERA_HD [[gnu::always_inline]]
 #endif
 
 #ifndef TESSERA_KERNELS_NAMESPACE
