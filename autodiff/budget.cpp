@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tessera/autodiff/budget.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace tessera {
@@ -21,7 +22,7 @@ std::int64_t budget_elements(BudgetClass budget, const Shape& global, const Devi
     case BudgetClass::single:
     case BudgetClass::atom:
     case BudgetClass::atom_window:
-      share = std::int64_t{mesh.size(kDp)} * mesh.size(kCp0);
+      share = std::int64_t{mesh.size(kDp)} * mesh.size(kCp0);  // kCp0 is cp on the flat mesh
       break;
     case BudgetClass::parameter:
     case BudgetClass::scalar:

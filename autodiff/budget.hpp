@@ -24,7 +24,7 @@ std::string_view name_of(BudgetClass budget);
 std::int64_t budget_elements(BudgetClass budget, const Shape& global, const DeviceMesh& mesh);
 
 // The class whose standard placement (mesh/placement.hpp) an activation of this form has: pair for
-// tensors sharded on cp0 and cp1, else single.
+// tensors sharded on every axis but perhaps dp, else single.
 BudgetClass budget_of(const Placements& placements);
 
 // What one function keeps for its backward pass.

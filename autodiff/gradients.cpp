@@ -5,6 +5,7 @@
 
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/testing.hpp"
+#include "tessera/mesh/traffic.hpp"
 #include "tessera/runtime/ops.hpp"
 
 namespace tessera {
@@ -27,6 +28,28 @@ void gather_contributions(const DeviceMesh& mesh, const LeafState& leaf, const T
         c.local().contiguous().view(slice.shape()).to(slice.dtype()), slice);
 }
 
+constexpr const char* kReduction = "all_reduce";  // its name in the ledger
+
+std::vector<int> all_axes(const DeviceMesh& mesh) {
+  std::vector<int> axes(static_cast<std::size_t>(mesh.ndim()));
+  std::iota(axes.begin(), axes.end(), 0);
+  return axes;
+}
+
+// The one buffer in which the gradients of all parameters are summed.
+struct Bucket {
+  std::int64_t elements = 0;
+  DType dtype = DType::f32;
+};
+Bucket bucket_of(const std::vector<Var>& parameters) {
+  Bucket bucket;
+  for (const Var& p : parameters) {
+    bucket.elements += p.value().local().numel();
+    bucket.dtype = promote(bucket.dtype, p.value().dtype());
+  }
+  return bucket;
+}
+
 }  // namespace
 
 DTensor parameter_gradient(const Tensor& local, const DTensor& parameter,
@@ -38,21 +61,31 @@ DTensor parameter_gradient(const Tensor& local, const DTensor& parameter,
                              parameter.strides());
 }
 
+MessageCount reduction_message(const DeviceMesh& mesh, const std::vector<Var>& parameters) {
+  const std::vector<int> axes = all_axes(mesh);
+  MessageCount count{Pass::backward, current_scope(), kReduction, mesh.axes_name(axes),
+                     "parameter gradients"};
+  const Bucket bucket = bucket_of(parameters);
+  if (bucket.elements == 0) return count;
+  const Traffic traffic =
+      all_reduce_traffic(bucket.elements, bucket.dtype, mesh.ranks(), mesh.rank());
+  count.count = 1;
+  count.messages = traffic.messages;
+  count.bytes = traffic.bytes;
+  return count;
+}
+
 void reduce_gradients(const DeviceMesh& mesh, std::vector<Var>& parameters) {
+  std::vector<Var> with_gradient;
+  for (const Var& p : parameters)
+    if (p.has_grad()) with_gradient.push_back(p);
+  if (with_gradient.empty()) return;
   std::vector<LeafState*> leaves;
-  std::int64_t elements = 0;
-  DType dtype = DType::f32;
-  for (Var& p : parameters) {
-    LeafState& leaf = p.leaf();
-    if (leaf.contributions.empty()) continue;
-    leaves.push_back(&leaf);
-    elements += leaf.value.local().numel();
-    dtype = promote(dtype, at_least_f32(leaf.value.dtype()));
-  }
-  if (leaves.empty()) return;
+  for (const Var& p : with_gradient) leaves.push_back(&p.leaf());
 
   const PurposeScope purpose(Purpose::gradient);
-  const Tensor bucket = Tensor::empty({elements}, dtype, mesh.device());
+  const Bucket sizes = bucket_of(with_gradient);
+  const Tensor bucket = Tensor::empty({sizes.elements}, sizes.dtype, mesh.device());
   std::int64_t at = 0;
   for (LeafState* leaf : leaves) {
     const std::int64_t n = leaf->value.local().numel();
@@ -60,10 +93,8 @@ void reduce_gradients(const DeviceMesh& mesh, std::vector<Var>& parameters) {
     at += n;
   }
 
-  std::vector<int> axes(static_cast<std::size_t>(mesh.ndim()));
-  std::iota(axes.begin(), axes.end(), 0);
   if (mutation() != Mutation::skip_parameter_reduction)
-    all_reduce(mesh, axes, ReduceOp::sum, bucket, "parameter gradients");
+    all_reduce(mesh, all_axes(mesh), ReduceOp::sum, bucket, "parameter gradients");
 
   at = 0;
   for (LeafState* leaf : leaves) {

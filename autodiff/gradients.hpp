@@ -22,4 +22,8 @@ DTensor parameter_gradient(const Tensor& local, const DTensor& parameter,
 // Messages: one all_reduce of sum(numel) elements over all axes.
 void reduce_gradients(const DeviceMesh& mesh, std::vector<Var>& parameters);
 
+// What reduce_gradients() will send for parameters that all have contributions, under the current
+// scope: a line of the contract.
+MessageCount reduction_message(const DeviceMesh& mesh, const std::vector<Var>& parameters);
+
 }  // namespace tessera

@@ -222,25 +222,9 @@ Tape* TapeAccess::tape_of(const Var* inputs, std::size_t count, const char* func
   return tape;
 }
 
-DeviceMesh TapeAccess::mesh_of(const Var* inputs, std::size_t count, const char* function) {
-  DeviceMesh mesh;
-  for (std::size_t k = 0; k < count; ++k) {
-    const DTensor& x = inputs[k].value();
-    if (!x.defined()) continue;
-    if (!mesh.defined()) mesh = x.mesh();
-    if (!(mesh == x.mesh()))
-      throw MeshError({.problem = "operands live on different meshes",
-                       .operation = function,
-                       .tensor = inputs[k].is_leaf() ? inputs[k].name() : fmt::format("#{}", k),
-                       .found = x.mesh().describe(),
-                       .expected = mesh.describe()});
-  }
-  return mesh;
-}
-
 Var TapeAccess::record(
-    Tape& tape, std::string function, std::vector<Var> inputs, std::vector<const char*> input_names,
-    FunctionContext context, DTensor output,
+    Tape& tape, std::string function, std::vector<Var> inputs, BoundContract contract,
+    FunctionContext context, const DTensor& output,
     std::function<std::vector<DTensor>(FunctionContext&, const DTensor&)> backward) {
   if (tape.consumed_)
     throw GradientError({.problem = "the tape was already used for a backward pass",
@@ -253,7 +237,7 @@ Var TapeAccess::record(
   result.requires_grad_ = true;
   for (Var& input : inputs)
     if (!input.is_leaf()) input.value_ = DTensor();  // the function saved what it needs
-  tape.nodes_.push_back({std::move(function), std::move(inputs), std::move(input_names),
+  tape.nodes_.push_back({std::move(function), std::move(inputs), std::move(contract),
                          std::move(context), output.shape(), output.mesh(), output.placements(),
                          std::move(backward), DTensor()});
   return result;
@@ -270,7 +254,7 @@ void Tape::deliver(const Var& input, DTensor gradient, const Node& from, std::si
     throw GradientError(
         {.problem = "the backward pass returned no gradient for an operand that needs one",
          .operation = from.function,
-         .tensor = from.input_names.at(slot),
+         .tensor = from.contract.contract.inputs.at(slot).name,
          .layer = from.context.scope});
   if (!input.is_leaf()) {
     add_gradient(nodes_[static_cast<std::size_t>(input.node_)], std::move(gradient),
@@ -331,6 +315,12 @@ std::vector<SavedRecord> Tape::saved() const {
   std::vector<SavedRecord> all;
   for (const Node& node : nodes_)
     all.insert(all.end(), node.context.records().begin(), node.context.records().end());
+  return all;
+}
+
+std::vector<BoundContract> Tape::contracts() const {
+  std::vector<BoundContract> all;
+  for (const Node& node : nodes_) all.push_back(node.contract);
   return all;
 }
 

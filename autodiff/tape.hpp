@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tessera/autodiff/budget.hpp"
+#include "tessera/autodiff/contract.hpp"
 #include "tessera/mesh/dtensor.hpp"
 
 namespace tessera {
@@ -141,13 +142,15 @@ class Tape {
   std::vector<SavedRecord> saved() const;
   std::int64_t saved_bytes() const;
   std::int64_t saved_bound() const;
+  // The contracts of everything recorded: the contract of whatever was built of these functions.
+  std::vector<BoundContract> contracts() const;
 
  private:
   friend struct TapeAccess;
   struct Node {
     std::string function;
     std::vector<Var> inputs;
-    std::vector<const char*> input_names;
+    BoundContract contract;
     FunctionContext context;
     Shape shape;  // of the output; its memory lives only as long as somebody uses it
     DeviceMesh mesh;
@@ -164,18 +167,19 @@ class Tape {
 
 struct TapeAccess {
   static Tape* tape_of(const Var* inputs, std::size_t count, const char* function);
-  static DeviceMesh mesh_of(const Var* inputs, std::size_t count, const char* function);
   static Var record(Tape& tape, std::string function, std::vector<Var> inputs,
-                    std::vector<const char*> input_names, FunctionContext context, DTensor output,
+                    BoundContract contract, FunctionContext context, const DTensor& output,
                     std::function<std::vector<DTensor>(FunctionContext&, const DTensor&)> backward);
 };
 
 // A function F has
 //   static constexpr const char* name;
 //   static constexpr std::array<const char*, n> inputs;   // names of the operands
+//   Contract contract() const;                             // of the same operands
 //   DTensor forward(FunctionContext&, const std::array<DTensor, n>&) const;
 //   std::array<DTensor, n> backward(FunctionContext&, const DTensor& gradient) const;
-// and perhaps data members as options. backward returns one slot per input, undefined for those
+// and perhaps data members as options. Operands are checked against the contract before forward is
+// called. backward returns one slot per input, undefined for those
 // without gradient; it must be defined for every input that needs one.
 template <class F>
 Var apply(const F& function, const std::array<Var, F::inputs.size()>& inputs) {
@@ -188,17 +192,16 @@ Var apply(const F& function, const std::array<Var, F::inputs.size()>& inputs) {
     values[k] = inputs[k].value();
   }
   Scope scope(F::name);
-  FunctionContext context(F::name, TapeAccess::mesh_of(inputs.data(), n, F::name), needs_grad,
-                          tape != nullptr);
+  BoundContract contract = bind(F::name, function.contract(), values.data(), n);
+  FunctionContext context(F::name, contract.mesh, needs_grad, tape != nullptr);
   DTensor output = function.forward(context, values);
   if (tape == nullptr) return Var::constant(std::move(output));
   auto backward = [function](FunctionContext& ctx, const DTensor& gradient) {
     std::array<DTensor, n> gradients = function.backward(ctx, gradient);
     return std::vector<DTensor>(gradients.begin(), gradients.end());
   };
-  return TapeAccess::record(*tape, F::name, {inputs.begin(), inputs.end()},
-                            {F::inputs.begin(), F::inputs.end()}, std::move(context),
-                            std::move(output), std::move(backward));
+  return TapeAccess::record(*tape, F::name, {inputs.begin(), inputs.end()}, std::move(contract),
+                            std::move(context), output, std::move(backward));
 }
 
 }  // namespace tessera

@@ -88,6 +88,7 @@ Var Module::add_parameter(const std::string& name, Shape shape, Init init) {
 }
 
 void Module::add_child(const std::string& name, Module& child) {
+  child.name_ = name;
   children_.emplace_back(name, &child);
 }
 

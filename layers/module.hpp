@@ -45,6 +45,9 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   const DeviceMesh& mesh() const { return build_.mesh; }
+  // As registered with the parent, "" for a root. A forward() begins with `const Scope
+  // scope(name())`, so that ledgers, contracts and errors know the module path.
+  const std::string& name() const { return name_; }
 
   // Own parameters first, then those of the children, each in order of registration.
   std::vector<NamedParameter> named_parameters() const;
@@ -66,6 +69,7 @@ class Module {
 
  private:
   Build build_;
+  std::string name_;
   std::vector<NamedParameter> parameters_;
   std::vector<std::pair<std::string, Module*>> children_;
 };

@@ -42,7 +42,7 @@ std::string_view name_of(Purpose purpose) {
 }
 
 Scope::Scope(std::string_view name) : length_before_(t_scope.size()) {
-  if (!t_scope.empty()) t_scope += '.';
+  if (!t_scope.empty() && !name.empty()) t_scope += '.';
   t_scope += name;
 }
 Scope::~Scope() {

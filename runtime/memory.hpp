@@ -23,7 +23,7 @@ enum class Purpose : std::uint8_t {
 inline constexpr int kPurposes = 6;
 std::string_view name_of(Purpose purpose);
 
-// Pushes one name onto this thread's module path ("trunk.layers.0.tri_mul_out").
+// Pushes one name onto this thread's module path ("trunk.layers.0.tri_mul_out"); "" changes nothing.
 class Scope {
  public:
   explicit Scope(std::string_view name);

@@ -89,17 +89,17 @@ void contract_group(const DeviceMesh& mesh, const Operand& x, const Operand& y,
 
 }  // namespace
 
-std::int64_t ring_groups(const DeviceMesh& mesh, const Tensor& tile) {
+std::int64_t ring_groups(std::int64_t ranks, std::int64_t tile_bytes, std::int64_t matrices) {
   constexpr std::int64_t group_bytes = 1 << 20;  // large enough for the bandwidth of any network
   constexpr std::int64_t most_groups = 8;
-  if (mesh.size(kCp0) * mesh.size(kCp1) == 1) return 1;
-  return std::clamp<std::int64_t>(tile.bytes() / group_bytes, 1,
-                                  std::min(most_groups, tile.size(0)));
+  if (ranks == 1) return 1;
+  return std::clamp<std::int64_t>(tile_bytes / group_bytes, 1, std::min(most_groups, matrices));
 }
 
 void contract_panels(const DeviceMesh& mesh, const Operand& x, const Operand& y,
                      const std::function<void(const PanelStep&)>& block) {
-  const auto groups = static_cast<int>(ring_groups(mesh, x.tile));
+  const auto groups = static_cast<int>(
+      ring_groups(mesh.size(kCp0) * mesh.size(kCp1), x.tile.bytes(), x.tile.size(0)));
   for (int k = 0; k < groups; ++k) {
     const Interval part = shard_of(x.tile.size(0), groups, k);
     const auto group_of = [&](const Operand& operand) {
@@ -108,6 +108,42 @@ void contract_panels(const DeviceMesh& mesh, const Operand& x, const Operand& y,
     };
     contract_group(mesh, group_of(x), group_of(y), part.begin, block);
   }
+}
+
+std::vector<ContractMessage> panel_messages(Pass pass, const PanelSizes& sizes,
+                                            const PanelOperand& x, const PanelOperand& y) {
+  const Formula R0 = Formula::symbol("R0"), R1 = Formula::symbol("R1");
+  const Formula steps = Formula::lcm(R0, R1);
+  const Formula tile = sizes.batch * sizes.rows * sizes.cols / (R0 * R1) * sizes.element_bytes;
+  const Formula groups = Formula::function("K", [R0, R1, tile, sizes](const Symbols& s) {
+    return ring_groups((R0 * R1).evaluate(s), tile.evaluate(s), sizes.batch.evaluate(s));
+  });
+  std::vector<ContractMessage> all;
+  for (const bool is_x : {true, false}) {
+    const PanelOperand& operand = is_x ? x : y;
+    // Elements and messages of the skew of one matrix, by the plan that the move follows.
+    const auto skew = [=](std::int64_t (*count)(const RelayoutPlan&), const char* what) {
+      return Formula::function(
+          fmt::format("{}(skew {})", what, operand.name), [=](const Symbols& s) {
+            const auto rows = static_cast<int>(R0.evaluate(s));
+            const auto cols = static_cast<int>(R1.evaluate(s));
+            const std::int64_t n = sizes.rows.evaluate(s), m = sizes.cols.evaluate(s);
+            const Ownership target = is_x ? x_panels(rows, cols, n, m, operand.contracted)
+                                          : y_panels(rows, cols, n, m, operand.contracted);
+            const auto rank = static_cast<int>(s.at("i") * cols + s.at("j"));
+            return count(plan_relayout(tiles_at_rest(rows, cols, n, m), target, rank));
+          });
+    };
+    all.push_back({pass, "relayout", "cp0+cp1", fmt::format("skew {}", operand.name), groups,
+                   groups * skew(sent_messages, "messages"),
+                   sizes.batch * skew(sent_elements, "elements") * sizes.element_bytes});
+    // A window of lcm/R1 (lcm/R0) panels stays; the others come by, one at a time.
+    const Formula ring = is_x ? R1 : R0;
+    const Formula moves = groups * (steps - steps / ring);
+    all.push_back({pass, "shift", is_x ? "cp1" : "cp0", fmt::format("ring {}", operand.name), moves,
+                   moves, (ring - 1) * tile});
+  }
+  return all;
 }
 
 }  // namespace tessera

@@ -6,14 +6,22 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "tessera/autodiff/contract.hpp"
 #include "tessera/layers/schedule/panel_plan.hpp"
 #include "tessera/mesh/device_mesh.hpp"
 #include "tessera/runtime/tensor.hpp"
 
 namespace tessera {
 
-// The own tile [batch, rows, cols] of an operand and which index of it is contracted.
+// An operand by name, and which index of its tile is contracted.
+struct PanelOperand {
+  const char* name = "";
+  Contracted contracted = Contracted::cols;
+};
+
+// The same with the own tile [batch, rows, cols].
 struct Operand {
   Tensor tile;
   Contracted contracted = Contracted::cols;
@@ -40,7 +48,15 @@ struct PanelStep {
 void contract_panels(const DeviceMesh& mesh, const Operand& x, const Operand& y,
                      const std::function<void(const PanelStep&)>& block);
 
+// The messages of contract_panels(): sizes are those of the local batch and the global matrices.
+struct PanelSizes {
+  Formula batch, rows, cols;
+  Formula element_bytes;
+};
+std::vector<ContractMessage> panel_messages(Pass pass, const PanelSizes& sizes,
+                                            const PanelOperand& x, const PanelOperand& y);
+
 // Groups of at least 1 MiB of the tile, at most 8, at most one per matrix; 1 on a single rank.
-std::int64_t ring_groups(const DeviceMesh& mesh, const Tensor& tile);
+std::int64_t ring_groups(std::int64_t ranks, std::int64_t tile_bytes, std::int64_t matrices);
 
 }  // namespace tessera

@@ -3,7 +3,7 @@
 
 #include "tessera/autodiff/gradients.hpp"
 #include "tessera/layers/math/transition.hpp"
-#include "tessera/layers/substrate/checks.hpp"
+#include "tessera/layers/substrate/common.hpp"
 #include "tessera/runtime/ops.hpp"
 
 namespace tessera {
@@ -19,9 +19,19 @@ struct LayerNormFunction {
   static constexpr std::array inputs{"x", "weight", "bias"};
   using Operands = std::array<DTensor, 3>;
 
+  Contract contract() const {
+    const ContractTensor x{"x", {sym("..."), sym("C")}, {PlacementRule::Kind::whole_last}};
+    return {.inputs = {x, parameter_operand("weight", {sym("C")}),
+                       parameter_operand("bias", {sym("C")})},
+            .output = {"y", x.shape, {PlacementRule::Kind::like_first}},
+            .messages = {},
+            .saved = {{"x", sym("M") * sym("C"), sym("e")},
+                      {"mean", sym("M"), sym("acc")},
+                      {"rstd", sym("M"), sym("acc")}}};
+  }
+
   DTensor forward(FunctionContext& ctx, const Operands& in) const {
     const DTensor& x = in[0];
-    expect_features(x, name, "x", in[1].size(0));
     const Tensor rows = rows_of(x.local());
     const Tensor y = Tensor::empty(x.local().shape(), x.dtype(), rows.device());
     const Tensor mean = Tensor::empty({rows.size(0)}, at_least_f32(x.dtype()), rows.device());
@@ -58,6 +68,7 @@ LayerNorm::LayerNorm(const Build& build, std::int64_t channels)
       bias_(add_parameter("bias", {channels}, Init::zero)) {}
 
 Var LayerNorm::forward(const Var& x) const {
+  const Scope scope(name());
   return apply(LayerNormFunction{}, {x, weight_, bias_});
 }
 

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "tessera/layers/substrate/linear.hpp"
 
-#include <fmt/format.h>
-
 #include "tessera/autodiff/gradients.hpp"
-#include "tessera/layers/substrate/checks.hpp"
-#include "tessera/runtime/error.hpp"
+#include "tessera/layers/substrate/common.hpp"
 #include "tessera/runtime/ops.hpp"
 
 namespace tessera {
@@ -22,16 +19,25 @@ struct LinearFunction {
   }();
   using Operands = std::array<DTensor, inputs.size()>;
 
+  Contract contract() const {
+    Contract c;
+    c.inputs = {{"x", {sym("..."), sym("in")}, {PlacementRule::Kind::whole_last}},
+                parameter_operand("weight", {sym("out"), sym("in")})};
+    if constexpr (WithBias) c.inputs.push_back(parameter_operand("bias", {sym("out")}));
+    c.output = {"y", {sym("..."), sym("out")}, {PlacementRule::Kind::like_first}};
+    c.saved = {{"x", sym("M") * sym("in"), sym("e")}};
+    return c;
+  }
+
   DTensor forward(FunctionContext& ctx, const Operands& in) const {
     const DTensor& x = in[0];
     const Tensor& weight = in[1].local();
-    expect_features(x, name, "x", weight.size(1));
     Shape local = x.local().shape();
     local.back() = weight.size(0);
     const Tensor y = Tensor::empty(local, x.dtype(), x.local().device());
     if constexpr (WithBias) copy(broadcast_rows(in[2].local(), y), rows_of(y));
     gemm(1, rows_of(x.local()), weight.to(x.dtype()).transpose(0, 1), WithBias ? 1 : 0, rows_of(y));
-    if (ctx.needs_grad(1)) ctx.save("x", x, budget_of(x.placements()));
+    ctx.save("x", x, budget_of(x.placements()));
     ctx.save("weight", in[1], BudgetClass::parameter);
     if constexpr (WithBias) ctx.save("bias", in[2], BudgetClass::parameter);
     Shape shape = x.shape();
@@ -84,6 +90,7 @@ Linear::Linear(const Build& build, std::int64_t in, std::int64_t out, bool bias,
 }
 
 Var Linear::forward(const Var& x) const {
+  const Scope scope(name());
   if (bias_.is_leaf()) return apply(LinearFunction<true>{}, {x, weight_, bias_});
   return apply(LinearFunction<false>{}, {x, weight_});
 }

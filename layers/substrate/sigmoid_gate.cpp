@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tessera/layers/substrate/sigmoid_gate.hpp"
 
-#include "tessera/layers/substrate/checks.hpp"
+#include "tessera/layers/substrate/common.hpp"
 #include "tessera/runtime/ops.hpp"
 
 namespace tessera {
@@ -16,10 +16,17 @@ struct SigmoidGate {
   static constexpr std::array inputs{"x", "g"};
   using Operands = std::array<DTensor, 2>;
 
+  Contract contract() const {
+    const std::vector<Formula> shape{sym("..."), sym("C")};
+    return {.inputs = {{"x", shape, {PlacementRule::Kind::any}},
+                       {"g", shape, {PlacementRule::Kind::like_first}}},
+            .output = {"y", shape, {PlacementRule::Kind::like_first}},
+            .messages = {},
+            .saved = {{"x", sym("M") * sym("C"), sym("e")}, {"g", sym("M") * sym("C"), sym("e")}}};
+  }
+
   DTensor forward(FunctionContext& ctx, const Operands& in) const {
     const DTensor& x = in[0];
-    expect(x, name, "x", {});
-    expect(in[1], name, "g", {.shape = x.shape(), .mesh = x.mesh(), .placements = x.placements()});
     const Tensor y = Tensor::empty(x.local().shape(), x.dtype(), x.local().device());
     gated_product(as_rows(x.local()), as_rows(in[1].local()), Tensor(), as_rows(y));
     ctx.save("x", x, budget_of(x.placements()));

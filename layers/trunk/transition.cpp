@@ -3,7 +3,7 @@
 
 #include "tessera/autodiff/gradients.hpp"
 #include "tessera/layers/math/transition.hpp"
-#include "tessera/layers/substrate/checks.hpp"
+#include "tessera/layers/substrate/common.hpp"
 
 namespace tessera {
 namespace {
@@ -19,9 +19,23 @@ struct TransitionFunction {
                                      "fc1.weight", "fc2.weight",  "fc3.weight"};
   using Operands = std::array<DTensor, 6>;
 
+  Contract contract() const {
+    const Formula dim = sym("dim"), hidden = sym("hidden"), out = sym("out"), positions = sym("M");
+    return {.inputs = {{"x", {sym("..."), dim}, {PlacementRule::Kind::whole_last}},
+                       parameter_operand("norm.weight", {dim}),
+                       parameter_operand("norm.bias", {dim}),
+                       parameter_operand("fc1.weight", {hidden, dim}),
+                       parameter_operand("fc2.weight", {hidden, dim}),
+                       parameter_operand("fc3.weight", {out, hidden})},
+            .output = {"y", {sym("..."), out}, {PlacementRule::Kind::like_first}},
+            .messages = {},
+            .saved = {{"x", positions * dim, sym("e")},
+                      {"mean", positions, sym("acc")},
+                      {"rstd", positions, sym("acc")}}};
+  }
+
   DTensor forward(FunctionContext& ctx, const Operands& in) const {
     const DTensor& x = in[0];
-    expect_features(x, name, "x", in[1].size(0));
     const Tensor rows = rows_of(x.local());
     const DType acc = at_least_f32(x.dtype());
     const Tensor mean = Tensor::empty({rows.size(0)}, acc, rows.device());
@@ -78,6 +92,7 @@ Transition::Transition(const Build& build, std::int64_t dim, std::int64_t hidden
 }
 
 Var Transition::forward(const Var& x) const {
+  const Scope scope(name());
   return apply(TransitionFunction{},
                {x, norm_.weight(), norm_.bias(), fc1_.weight(), fc2_.weight(), fc3_.weight()});
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "tessera/layers/trunk/triangle_multiplication.hpp"
 
-#include <fmt/format.h>
+#include <map>
+#include <string>
 
 #include "tessera/autodiff/gradients.hpp"
 #include "tessera/layers/math/triangle_multiplication.hpp"
 #include "tessera/layers/schedule/panel_ring.hpp"
-#include "tessera/layers/substrate/checks.hpp"
+#include "tessera/layers/substrate/common.hpp"
 #include "tessera/runtime/ops.hpp"
 
 namespace tessera {
@@ -54,15 +55,40 @@ struct TriangleFunction {
                                      "g_out.weight"};
   using Operands = std::array<DTensor, 10>;
 
+  Contract contract() const {
+    const Formula B = sym("B"), N = sym("N"), D = sym("D"), positions = B * N * N;
+    const PlacementRule pair{PlacementRule::Kind::exactly, pair_placements()};
+    Contract c;
+    c.inputs = {{"x", {B, N, N, D}, pair},
+                {"mask", {B, N, N}, pair},
+                parameter_operand("norm_in.weight", {D}),
+                parameter_operand("norm_in.bias", {D}),
+                parameter_operand("p_in.weight", {2 * D, D}),
+                parameter_operand("g_in.weight", {2 * D, D}),
+                parameter_operand("norm_out.weight", {D}),
+                parameter_operand("norm_out.bias", {D}),
+                parameter_operand("p_out.weight", {D, D}),
+                parameter_operand("g_out.weight", {D, D})};
+    c.output = {"y", {B, N, N, D}, pair};
+    const PanelSizes sizes{B * D / sym("dp"), N, N, sym("e")};
+    for (const auto& [pass, x, y] : products())
+      append(c.messages, panel_messages(pass, sizes, x, y));
+    for (const char* tile : {"x", "a", "b"}) c.saved.push_back({tile, positions * D, sym("e")});
+    c.saved.push_back({"mask", positions, sym("e")});
+    c.saved.push_back({"o", positions * D, sym("acc")});
+    for (const char* statistic : {"x mean", "x rstd", "o mean", "o rstd"})
+      c.saved.push_back({statistic, positions, sym("acc")});
+    return c;
+  }
+
   DTensor forward(FunctionContext& ctx, const Operands& in) const {
     const DTensor& x = in[0];
-    check(x, in[1], in[2].size(0));
     const Tensor mask = in[1].local().contiguous().to(x.dtype());
     const math::TriangleWeights w{in[2].local(), in[3].local(), in[4].local(), in[5].local(),
                                   in[6].local(), in[7].local(), in[8].local(), in[9].local()};
     const Tensor x_local = x.local().contiguous();
     const math::TriangleFactors f = math::triangle_project(x_local, mask, w);
-    const Tensor o = contract(x.mesh(), f.a, f.b);
+    const Tensor o = multiply(x.mesh(), products()[0], {{"a", f.a}, {"b", f.b}});
     const math::TriangleOutput out = math::triangle_output(x_local, f.statistics, o, w);
     if (ctx.recording()) save(ctx, in, mask, f, o, out.statistics);
     return x.with_local(out.y);
@@ -81,8 +107,9 @@ struct TriangleFunction {
     ctx.drop("o");
     const Tensor g = head.o.to(x.dtype());  // what travels has the dtype of the saved tiles
     head.o = Tensor();
-    const Tensor da = gradient_of_a(gradient.mesh(), f, g);
-    const Tensor db = gradient_of_b(gradient.mesh(), f, g);
+    const std::map<std::string, Tensor> tiles{{"a", f.a}, {"b", f.b}, {"g", g}};
+    const Tensor da = multiply(gradient.mesh(), products()[1], tiles);
+    const Tensor db = multiply(gradient.mesh(), products()[2], tiles);
     const math::TriangleProjectGradients tail =
         math::triangle_project_backward(da, db, head.xh, x, ctx.saved("mask"), f, w);
 
@@ -97,21 +124,6 @@ struct TriangleFunction {
   }
 
  private:
-  static void check(const DTensor& x, const DTensor& mask, std::int64_t dim) {
-    expect(x, name, "x", {.placements = pair_placements(), .ndim = 4});
-    expect_features(x, name, "x", dim);
-    if (x.size(1) != x.size(2))
-      throw ShapeError({.problem = "a pair tensor has as many rows as columns",
-                        .operation = name,
-                        .tensor = "x",
-                        .found = x.describe(),
-                        .expected = "[B, N, N, channels]"});
-    expect(mask, name, "mask",
-           {.shape = Shape{x.size(0), x.size(1), x.size(2)},
-            .mesh = x.mesh(),
-            .placements = pair_placements()});
-  }
-
   void save(FunctionContext& ctx, const Operands& in, const Tensor& mask,
             const math::TriangleFactors& f, const Tensor& o,
             const math::Statistics& o_stats) const {
@@ -130,34 +142,35 @@ struct TriangleFunction {
     for (std::size_t k = 2; k < in.size(); ++k) ctx.save(inputs[k], in[k], BudgetClass::parameter);
   }
 
-  // The products. n, m: rows and columns of o; k: the contracted token. i, j: mesh coordinates.
+  // The products. n, m: rows and columns of o; k: the contracted token of forward.
+  struct Product {
+    Pass pass;
+    PanelOperand x, y;
+  };
   static constexpr auto kRows = Contracted::rows;
   static constexpr auto kCols = Contracted::cols;
 
-  Tensor contract(const DeviceMesh& mesh, const Tensor& a, const Tensor& b) const {
+  // o, da and db, in this order.
+  std::array<Product, 3> products() const {
     if (direction == TriangleDirection::outgoing)
-      // o[I_i, J_j] += a[I_i, k] b[J_j, k]^T
-      return product(mesh, {a, kCols, "a"}, {b, kCols, "b"});
-    // o[I_i, J_j] += a[k, I_i]^T b[k, J_j]
-    return product(mesh, {a, kRows, "a"}, {b, kRows, "b"});
+      return {{// o[I_i, J_j] += a[I_i, k] b[J_j, k]^T
+               {Pass::forward, {"a", kCols}, {"b", kCols}},
+               // da[n in I_i, k in J_j] += g[I_i, m] b[m, J_j]
+               {Pass::backward, {"g", kCols}, {"b", kRows}},
+               // db[m in I_i, k in J_j] += g[n, I_i]^T a[n, J_j]
+               {Pass::backward, {"g", kRows}, {"a", kRows}}}};
+    return {{// o[I_i, J_j] += a[k, I_i]^T b[k, J_j]
+             {Pass::forward, {"a", kRows}, {"b", kRows}},
+             // da[k in I_i, n in J_j] += b[I_i, m] g[J_j, m]^T
+             {Pass::backward, {"b", kCols}, {"g", kCols}},
+             // db[k in I_i, m in J_j] += a[I_i, n] g[n, J_j]
+             {Pass::backward, {"a", kCols}, {"g", kRows}}}};
   }
 
-  Tensor gradient_of_a(const DeviceMesh& mesh, const math::TriangleFactors& f,
-                       const Tensor& g) const {
-    if (direction == TriangleDirection::outgoing)
-      // da[n in I_i, k in J_j] += g[I_i, m] b[m, J_j]
-      return product(mesh, {g, kCols, "g"}, {f.b, kRows, "b"});
-    // da[k in I_i, n in J_j] += b[I_i, m] g[J_j, m]^T
-    return product(mesh, {f.b, kCols, "b"}, {g, kCols, "g"});
-  }
-
-  Tensor gradient_of_b(const DeviceMesh& mesh, const math::TriangleFactors& f,
-                       const Tensor& g) const {
-    if (direction == TriangleDirection::outgoing)
-      // db[m in I_i, k in J_j] += g[n, I_i]^T a[n, J_j]
-      return product(mesh, {g, kRows, "g"}, {f.a, kRows, "a"});
-    // db[k in I_i, m in J_j] += a[I_i, n] g[n, J_j]
-    return product(mesh, {f.a, kCols, "a"}, {g, kRows, "g"});
+  static Tensor multiply(const DeviceMesh& mesh, const Product& p,
+                         const std::map<std::string, Tensor>& tiles) {
+    return product(mesh, {tiles.at(p.x.name), p.x.contracted, p.x.name},
+                   {tiles.at(p.y.name), p.y.contracted, p.y.name});
   }
 };
 
@@ -182,6 +195,7 @@ TriangleMultiplication::TriangleMultiplication(const Build& build, std::int64_t 
 }
 
 Var TriangleMultiplication::forward(const Var& x, const Var& mask) const {
+  const Scope scope(name());
   return apply(TriangleFunction{direction_},
                {x, mask, norm_in_.weight(), norm_in_.bias(), p_in_.weight(), g_in_.weight(),
                 norm_out_.weight(), norm_out_.bias(), p_out_.weight(), g_out_.weight()});

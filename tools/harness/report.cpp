@@ -131,6 +131,8 @@ ordered_json to_json(const RunDescription& run, const std::vector<CaseResult>& r
                      {"saved_bytes", r.saved_bytes},
                      {"saved_budget", r.saved_budget},
                      {"within_budget", r.within_budget},
+                     {"saved_measured", r.saved_measured},
+                     {"contract_differences", r.contract_differences},
                      {"peak_bytes", r.peak_bytes},
                      {"seconds", r.seconds},
                      {"comm", std::move(comm)},

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+// The contract of a function: what it accepts, what it keeps, what it sends, as data. apply()
+// checks operands against it; runs are held against it message by message and byte by byte;
+// `tessera contracts` prints it. Contracts of layers that are built of other layers follow from
+// those.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/autodiff/budget.hpp"
+#include "tessera/autodiff/formula.hpp"
+#include "tessera/mesh/comm_ledger.hpp"
+#include "tessera/mesh/dtensor.hpp"
+
+namespace tessera {
+
+enum class Pass { forward, backward };
+inline const char* name_of(Pass pass) {
+  return pass == Pass::forward ? "forward" : "backward";
+}
+
+// Which placements an operand may have. No rule accepts Partial.
+struct PlacementRule {
+  enum class Kind {
+    exactly,     // `placements`
+    whole_last,  // any S and R, but the last dim is not sharded
+    any,         // any S and R
+    like_first,  // those of the first operand
+    replicated,  // parameters
+  };
+  Kind kind = Kind::any;
+  Placements placements = {};
+};
+std::string format(const PlacementRule& rule);
+
+// Sizes are symbols (bound by the first operand that has them, equal in all others) or formulas of
+// them. A first size "..." stands for any number of leading dims; M is their product.
+struct ContractTensor {
+  std::string name;
+  std::vector<Formula> shape;
+  PlacementRule placement;
+};
+
+struct ContractMessage {
+  Pass pass;
+  std::string op;  // as in the ledger: "shift", "relayout", "all_reduce"
+  std::string axis;
+  std::string label;
+  Formula count;     // operations
+  Formula messages;  // sent by this rank
+  Formula bytes;     // sent by this rank
+};
+
+// Kept for backward: `elements` of the global tensor, of which the rank keeps its share.
+struct ContractSaved {
+  std::string name;
+  Formula elements;
+  Formula element_bytes;                   // e or acc
+  bool activation_class = true;            // the class of the first operand's placements ...
+  BudgetClass budget = BudgetClass::pair;  // ... or this one
+};
+
+inline void append(std::vector<ContractMessage>& all, const std::vector<ContractMessage>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+struct Contract {
+  std::vector<ContractTensor> inputs;  // of the function, parameters included
+  ContractTensor output;
+  std::vector<ContractMessage> messages;
+  std::vector<ContractSaved> saved;  // without parameters, which live anyway
+};
+
+// A contract with the sizes of one call.
+struct BoundContract {
+  std::string function;
+  std::string scope;
+  Contract contract;
+  Symbols symbols;
+  BudgetClass activation = BudgetClass::pair;
+  DeviceMesh mesh;
+};
+
+// Binds the symbols, and checks every operand in the order of the contract: TypeError (undefined),
+// ShapeError, MeshError, PlacementError, PartialError, UnevenError, which name function and tensor.
+BoundContract bind(const char* function, Contract contract, const DTensor* operands,
+                   std::size_t count);
+
+// One line of a contract or of a ledger, in numbers.
+struct MessageCount {
+  Pass pass;
+  std::string scope, op, axis, label;
+  std::int64_t count = 0, messages = 0, bytes = 0;
+};
+struct SavedCount {
+  std::string scope, name;
+  BudgetClass budget = BudgetClass::pair;
+  std::int64_t bytes = 0;
+};
+std::vector<MessageCount> message_counts(const BoundContract& contract);
+std::vector<SavedCount> saved_counts(const BoundContract& contract);
+std::vector<MessageCount> message_counts(Pass pass, const std::vector<CommRecord>& records);
+
+// Differences between what was promised and what was done, in words, in both directions.
+std::vector<std::string> compare_messages(const std::vector<MessageCount>& promised,
+                                          const std::vector<MessageCount>& done);
+std::vector<std::string> compare_saved(const std::vector<SavedCount>& promised,
+                                       const std::vector<SavedRecord>& done);
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// Small helpers that several layers share.
+#pragma once
+
+#include "tessera/autodiff/contract.hpp"
+#include "tessera/mesh/dtensor.hpp"
+
+namespace tessera {
+
+// Terms of contracts.
+inline Formula sym(const char* name) {
+  return Formula::symbol(name);
+}
+inline ContractTensor parameter_operand(const char* name, std::vector<Formula> shape) {
+  return {name, std::move(shape), {PlacementRule::Kind::replicated}};
+}
+
+// A tensor as a matrix [positions, features]; copies only if it is not contiguous.
+inline Tensor rows_of(const Tensor& t) {
+  return t.contiguous().view({t.numel() / t.size(-1), t.size(-1)});
+}
+
+// A replicated DTensor with this local value (gradients of parameters).
+inline DTensor like_parameter(const Tensor& local, const DeviceMesh& mesh) {
+  return DTensor::from_local(local, mesh,
+                             Placements(static_cast<std::size_t>(mesh.ndim()), Replicate{}),
+                             local.shape(), row_major_strides(local.shape()));
+}
+
+}  // namespace tessera
