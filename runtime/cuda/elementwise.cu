@@ -117,7 +117,8 @@ constexpr int kTileRows = 8;
 template <class T>
 __global__ void transpose_tiles(ElementwiseArgs args, std::int64_t tiles, std::int64_t tiles_j,
                                 std::int64_t tiles_i) {
-  __shared__ unsigned char storage[kTile * (kTile + 1) * sizeof(std::int64_t)];
+  alignas(std::int64_t)
+      __shared__ unsigned char storage[kTile * (kTile + 1) * sizeof(std::int64_t)];
   T* tile = reinterpret_cast<T*>(storage);
   const int i_dim = args.ndim - 1;
   const int j_dim = args.ndim - 2;
