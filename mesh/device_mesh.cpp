@@ -132,7 +132,7 @@ DeviceMesh DeviceMesh::dry_run(MeshShape shape, int rank) {
                      .operation = "DeviceMesh::dry_run",
                      .found = fmt::format("rank {} of mesh {}", rank, format(shape))});
   DeviceMesh mesh;
-  mesh.state_ = std::make_shared<State>(Communicator(), rank, shape, cpu_device);
+  mesh.state_ = std::make_shared<State>(Communicator(), rank, shape, meta_device);
   return mesh;
 }
 

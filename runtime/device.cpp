@@ -9,11 +9,13 @@
 #include "tessera/runtime/cuda/device.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/kernels/dispatch.hpp"
+#include "tessera/runtime/meta/device.hpp"
 
 namespace tessera {
 
 std::string name_of(Device device) {
-  return device.kind == DeviceKind::cpu ? "cpu" : fmt::format("cuda:{}", device.index);
+  if (device.kind == DeviceKind::cuda) return fmt::format("cuda:{}", device.index);
+  return device.kind == DeviceKind::cpu ? "cpu" : "meta";
 }
 
 Device parse_device(std::string_view text) {
@@ -37,7 +39,7 @@ void require_device(Device device) {
   if (device.kind == DeviceKind::cuda)
     cuda::require(device.index);
   else if (device.index != 0)
-    throw DeviceError({.problem = "there is one CPU device only",
+    throw DeviceError({.problem = fmt::format("there is one {} device only", name_of(device)),
                        .operation = "require_device",
                        .found = fmt::format("index {}", device.index),
                        .expected = "index 0"});
@@ -48,15 +50,28 @@ void synchronize(Device device) {
 }
 
 const KernelTable& kernel_table(Device device) {
-  return device.kind == DeviceKind::cuda ? cuda::table(device.index) : *cpu_variant().table;
+  switch (device.kind) {
+    case DeviceKind::cuda:
+      return cuda::table(device.index);
+    case DeviceKind::meta:
+      return meta::table;
+    default:
+      return *cpu_variant().table;
+  }
 }
 
 namespace detail {
 
 std::shared_ptr<void> allocate(Device device, std::int64_t bytes) {
   require_device(device);
-  return device.kind == DeviceKind::cuda ? cuda::allocate(device.index, bytes)
-                                         : cpu::allocate(bytes);
+  switch (device.kind) {
+    case DeviceKind::cuda:
+      return cuda::allocate(device.index, bytes);
+    case DeviceKind::meta:
+      return meta::allocate();
+    default:
+      return cpu::allocate(bytes);
+  }
 }
 
 }  // namespace detail

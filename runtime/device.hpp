@@ -10,7 +10,9 @@
 
 namespace tessera {
 
-enum class DeviceKind : std::uint8_t { cpu, cuda };
+// meta: shapes only. Operations check their operands and do nothing, the memory ledger counts as if
+// there were memory, and values cannot be read. For dry runs of ranks that are not there.
+enum class DeviceKind : std::uint8_t { cpu, cuda, meta };
 
 struct Device {
   DeviceKind kind = DeviceKind::cpu;
@@ -18,8 +20,9 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 inline constexpr Device cpu_device{};
+inline constexpr Device meta_device{DeviceKind::meta, 0};
 
-std::string name_of(Device device);     // "cpu", "cuda:0"
+std::string name_of(Device device);     // "cpu", "cuda:0", "meta"
 Device parse_device(std::string_view);  // "cpu", "cuda", "cuda:1"; UsageError otherwise
 
 // Throws DeviceError, which says what is missing, unless tensors can be made there.

@@ -123,6 +123,11 @@ void copy_between_devices(const Tensor& src, const Tensor& dst) {
     if (!tensor.is_contiguous())
       check::bad_strides("copy", {name, tensor}, "contiguous operands between two devices");
   dst.bump_version();
+  if (dst.device().kind == DeviceKind::meta) return;
+  if (src.device().kind == DeviceKind::meta)
+    throw DeviceError({.problem = "a tensor on the meta device has no values",
+                       .operation = "copy",
+                       .tensor = "src"});
   const auto index = [](Device device) {
     return device.kind == DeviceKind::cpu ? -1 : device.index;
   };
@@ -138,7 +143,7 @@ Reduced reduce(const char* operation, Reduction op, const Tensor& a, const Tenso
   const ReduceArgs args{op, make_args(operation, Elementwise::copy, loop_dims(a, in), a, in)};
   const KernelTable& table = kernel_table(a.device());
   const std::int64_t count = a.numel();
-  const std::int64_t block = a.device().kind == DeviceKind::cpu ? kReductionBlock : count;
+  const std::int64_t block = a.device().kind == DeviceKind::cuda ? count : kReductionBlock;
   // Partial results of fixed blocks, joined in order: the number of threads does not matter.
   std::vector<Reduced> partial(static_cast<std::size_t>((count + block - 1) / block));
   run_lanes(a.device(), count, block, [&](std::int64_t begin, std::int64_t end, int) {

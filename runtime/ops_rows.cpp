@@ -87,7 +87,7 @@ void sum_over_rows(Device device, std::int64_t rows, std::initializer_list<Tenso
                    const std::function<void(Range, const std::vector<void*>&)>& body) {
   constexpr std::int64_t most_blocks = 64;
   std::int64_t block = std::max<std::int64_t>(1024, (rows + most_blocks - 1) / most_blocks);
-  if (device.kind != DeviceKind::cpu) block = rows;
+  if (device.kind == DeviceKind::cuda) block = rows;
   if (rows <= block) {
     std::vector<void*> direct;
     for (const Tensor& sum : sums) direct.push_back(sum.data());

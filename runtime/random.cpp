@@ -82,7 +82,8 @@ void fill_rows(const Tensor& local, const GlobalBlock& block, const Value& value
 template <class Value>
 void fill_by_index(const Tensor& local, const GlobalBlock& block, const Value& value) {
   if (local.numel() == 0) return;
-  if (local.device().kind != DeviceKind::cpu) {
+  if (local.device().kind == DeviceKind::meta) return;
+  if (local.device().kind == DeviceKind::cuda) {
     const Tensor host = Tensor::empty(local.shape(), local.dtype());
     fill_by_index(host, block, value);
     return copy(host.to(local.device()), local);
