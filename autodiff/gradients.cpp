@@ -80,6 +80,7 @@ void reduce_gradients(const DeviceMesh& mesh, std::vector<Var>& parameters) {
   for (const Var& p : parameters)
     if (p.has_grad()) with_gradient.push_back(p);
   if (with_gradient.empty()) return;
+  const trace::Span span(trace::Kind::backward, "reduce_gradients");
   std::vector<LeafState*> leaves;
   for (const Var& p : with_gradient) leaves.push_back(&p.leaf());
 

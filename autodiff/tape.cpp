@@ -292,6 +292,7 @@ void Tape::backward(const std::vector<Seed>& seeds) {
     if (node.gradient.defined()) {
       // Errors and ledgers of the backward pass name the layer of the forward pass.
       const LedgerContextScope scope({node.context.scope, Purpose::gradient});
+      const trace::Span span(trace::Kind::backward, node.context.scope);
       std::vector<DTensor> gradients = node.backward(node.context, node.gradient);
       node.gradient = DTensor();
       for (std::size_t slot = 0; slot < node.inputs.size(); ++slot)

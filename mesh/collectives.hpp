@@ -107,6 +107,9 @@ void collective_try(const DeviceMesh& mesh, const std::function<void()>& work);
 // Bytes from rank 0 to all (metadata, error texts).
 std::string broadcast_string(const DeviceMesh& mesh, std::string value_on_rank_0);
 
+// Bytes from all ranks to rank 0, by rank; empty on the others (timelines, ledgers).
+std::vector<std::string> gather_strings(const DeviceMesh& mesh, const std::string& own);
+
 // True on all ranks of the axes iff the values are bitwise equal there.
 bool replicas_identical(const DeviceMesh& mesh, std::span<const int> axes, const Tensor& tensor);
 

@@ -32,13 +32,17 @@ void broadcast_to_all(const DeviceMesh& mesh, int root, const Tensor& tensor,
   operation.close();
 }
 
+Tensor control_bytes(std::int64_t count) {
+  const PurposeScope purpose(Purpose::communication);
+  return Tensor::empty({count}, DType::boolean);  // one byte per element
+}
+
 std::string broadcast_text(const DeviceMesh& mesh, int root, const std::string& text,
                            const std::string& label) {
   const Tensor length = control_values({static_cast<std::int64_t>(text.size())});
   broadcast_to_all(mesh, root, length, label);
   const std::int64_t bytes = *length.host_data<std::int64_t>();
-  const PurposeScope purpose(Purpose::communication);
-  const Tensor buffer = Tensor::empty({bytes}, DType::boolean);  // one byte per element
+  const Tensor buffer = control_bytes(bytes);
   auto* data = buffer.host_data<std::uint8_t>();
   if (mesh.rank() == root) std::copy(text.begin(), text.end(), data);
   broadcast_to_all(mesh, root, buffer, label);
@@ -129,6 +133,33 @@ ControlScalar ControlScalar::broadcast(const DeviceMesh& mesh, std::int64_t valu
 
 std::string broadcast_string(const DeviceMesh& mesh, std::string value_on_rank_0) {
   return broadcast_text(mesh, 0, value_on_rank_0, "text");
+}
+
+std::vector<std::string> gather_strings(const DeviceMesh& mesh, const std::string& own) {
+  if (mesh.ranks() == 1) return {own};
+  Operation operation(mesh, {"gather", mesh.axes_name(all_axes(mesh)), "text"}, DType::boolean);
+  const Tensor length = control_values({static_cast<std::int64_t>(own.size())});
+  const Tensor bytes = control_bytes(static_cast<std::int64_t>(own.size()));
+  std::copy(own.begin(), own.end(), bytes.host_data<std::uint8_t>());
+  if (mesh.rank() != 0) {
+    operation.round({{0, length}}, {});
+    operation.round({{0, bytes}}, {});
+    operation.close();
+    return {};
+  }
+  std::vector<Incoming> lengths, texts;
+  for (int peer = 1; peer < mesh.ranks(); ++peer) lengths.push_back({peer, control_values({0})});
+  operation.round({}, lengths);
+  for (const Incoming& in : lengths)
+    texts.push_back({in.peer, control_bytes(*in.data.host_data<std::int64_t>())});
+  operation.round({}, texts);
+  operation.close();
+  std::vector<std::string> all{own};
+  for (const Incoming& in : texts) {
+    const auto* data = in.data.host_data<std::uint8_t>();
+    all.emplace_back(data, data + in.data.numel());
+  }
+  return all;
 }
 
 void collective_try(const DeviceMesh& mesh, const std::function<void()>& work) {

@@ -12,6 +12,7 @@
 
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/ops.hpp"
+#include "tessera/runtime/trace.hpp"
 
 namespace tessera {
 namespace {
@@ -60,6 +61,7 @@ Operation::Operation(const DeviceMesh& mesh, OpLabel label, DType dtype) : mesh_
   // Different operations never match each other's messages, even if several are in flight.
   tag_ = static_cast<int>(record_.sequence % (std::int64_t{state.communicator.max_tag()} + 1));
   state.records.push_back(record_);
+  if (trace::enabled()) posted_ = trace::now();
 }
 
 Operation::~Operation() {
@@ -134,6 +136,7 @@ bool Operation::test() {
 }
 
 void Operation::finish() {
+  const trace::Span span(trace::Kind::wait, record_.op);
   const double limit = mesh_.state().timeout_s;
   const double begin = mesh_.state().seconds();
   for (std::int64_t polls = 0; !test(); ++polls) {
@@ -154,6 +157,16 @@ void Operation::close() {
       [](const CommRecord& r, std::int64_t sequence) { return r.sequence < sequence; });
   // Gone if the records were cleared in between.
   if (entry != records.end() && entry->sequence == record_.sequence) *entry = record_;
+  if (posted_ >= 0)
+    trace::add({.kind = trace::Kind::message,
+                .name = record_.op,
+                .scope = record_.scope,
+                .begin = posted_,
+                .end = trace::now(),
+                .axis = record_.axis,
+                .label = record_.label,
+                .sequence = record_.sequence,
+                .bytes = record_.bytes});
 }
 
 void Operation::time_out(double waited) const {

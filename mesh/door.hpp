@@ -87,7 +87,8 @@ class Operation {
   [[noreturn]] void time_out(double waited) const;
 
   DeviceMesh mesh_;
-  CommRecord record_;  // entered into the ledger at once, and again when closed
+  CommRecord record_;   // entered into the ledger at once, and again when closed
+  double posted_ = -1;  // on the timeline; < 0: it is off
   int tag_ = 0;
   std::vector<Transfer> sends_;
   std::vector<Transfer> receives_;

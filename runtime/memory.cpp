@@ -41,7 +41,8 @@ std::string_view name_of(Purpose purpose) {
   return names[static_cast<std::size_t>(purpose)];
 }
 
-Scope::Scope(std::string_view name) : length_before_(t_scope.size()) {
+Scope::Scope(std::string_view name)
+    : length_before_(t_scope.size()), span_(trace::Kind::layer, name) {
   if (!t_scope.empty() && !name.empty()) t_scope += '.';
   t_scope += name;
 }

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <utility>
 
+#include "tessera/runtime/trace.hpp"
+
 namespace tessera {
 
 enum class Purpose : std::uint8_t {
@@ -23,7 +25,8 @@ enum class Purpose : std::uint8_t {
 inline constexpr int kPurposes = 6;
 std::string_view name_of(Purpose purpose);
 
-// Pushes one name onto this thread's module path ("trunk.layers.0.tri_mul_out"); "" changes nothing.
+// Pushes one name onto this thread's module path ("trunk.layers.0.tri_mul_out"), and is a slice of
+// the timeline; "" changes nothing.
 class Scope {
  public:
   explicit Scope(std::string_view name);
@@ -33,6 +36,7 @@ class Scope {
 
  private:
   std::size_t length_before_;
+  trace::Span span_;
 };
 const std::string& current_scope();
 

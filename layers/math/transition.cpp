@@ -35,6 +35,7 @@ std::int64_t rows_per_chunk(const Tensor& x, std::int64_t dim, std::int64_t hidd
 
 Tensor transition_forward(const Tensor& x, const TransitionWeights& weights, const Tensor& mean,
                           const Tensor& rstd) {
+  const trace::Span span(trace::Kind::block, "transition_forward");
   const DType dtype = x.dtype();
   const DType acc = at_least_f32(dtype);
   const std::int64_t dim = weights.fc1.size(1);
@@ -63,6 +64,7 @@ Tensor transition_forward(const Tensor& x, const TransitionWeights& weights, con
 TransitionGradients transition_backward(const Tensor& dy, const Tensor& x,
                                         const TransitionWeights& weights, const Tensor& mean,
                                         const Tensor& rstd) {
+  const trace::Span span(trace::Kind::block, "transition_backward");
   const DType dtype = x.dtype();
   const DType acc = at_least_f32(dtype);
   const std::int64_t dim = weights.fc1.size(1);

@@ -71,6 +71,7 @@ Tensor half(const Tensor& h, int which) {
 }  // namespace
 
 TriangleFactors triangle_project(const Tensor& x, const Tensor& mask, const TriangleWeights& w) {
+  const trace::Span span(trace::Kind::block, "triangle_project");
   const Tile tile(x);
   const std::int64_t d = tile.channels;
   const Shape matrices{tile.batch * d, x.size(1), x.size(2)};
@@ -102,6 +103,7 @@ TriangleFactors triangle_project(const Tensor& x, const Tensor& mask, const Tria
 
 TriangleOutput triangle_output(const Tensor& x, const Statistics& x_statistics, const Tensor& o,
                                const TriangleWeights& w) {
+  const trace::Span span(trace::Kind::block, "triangle_output");
   const Tile tile(x);
   const std::int64_t d = tile.channels;
   TriangleOutput out{Tensor::empty(x.shape(), tile.dtype, tile.device), tile.statistics()};
@@ -136,6 +138,7 @@ TriangleOutputGradients triangle_output_backward(const Tensor& dy, const Tensor&
                                                  const Statistics& x_statistics, const Tensor& o,
                                                  const Statistics& o_statistics,
                                                  const TriangleWeights& w) {
+  const trace::Span span(trace::Kind::block, "triangle_output_backward");
   const Tile tile(x);
   const std::int64_t d = tile.channels;
   TriangleOutputGradients out;
@@ -192,6 +195,7 @@ TriangleProjectGradients triangle_project_backward(const Tensor& da, const Tenso
                                                    const Tensor& mask,
                                                    const TriangleFactors& factors,
                                                    const TriangleWeights& w) {
+  const trace::Span span(trace::Kind::block, "triangle_project_backward");
   const Tile tile(x);
   const std::int64_t d = tile.channels;
   TriangleProjectGradients out;

@@ -79,7 +79,10 @@ void contract_group(const DeviceMesh& mesh, const Operand& x, const Operand& y,
     Pending x_moving, y_moving;
     if (plan.x_moves(t)) x_moving = x_window.start();
     if (plan.y_moves(t)) y_moving = y_window.start();
-    block({x_window.front(), y_window.front(), t, batch_begin});
+    {
+      const trace::Span span(trace::Kind::block, "panel product");
+      block({x_window.front(), y_window.front(), t, batch_begin});
+    }
     if (plan.x_moves(t)) x_moving.wait();
     if (plan.y_moves(t)) y_moving.wait();
     x_window.advance(plan.x_moves(t));
