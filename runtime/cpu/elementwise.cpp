@@ -178,8 +178,10 @@ void transpose_tile(const U* from, std::int64_t from_stride, U* to, std::int64_t
   std::int64_t i = 0;
   for (; rows == B && i + B <= width; i += B) {
     U tile[B][B];
-    for (std::int64_t s = 0; s < B; ++s)
+    for (std::int64_t s = 0; s < B; ++s) {
+      __builtin_prefetch(from + (i + s + B) * from_stride);  // too far apart for the hardware's own
       for (std::int64_t j = 0; j < B; ++j) tile[j][s] = from[(i + s) * from_stride + j];
+    }
     for (std::int64_t j = 0; j < B; ++j)
       for (std::int64_t s = 0; s < B; ++s) to[j * to_stride + i + s] = tile[j][s];
   }

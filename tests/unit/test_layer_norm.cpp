@@ -125,8 +125,9 @@ TEST_CASE("the variance survives a mean that is large against it") {
     const Tensor y = Tensor::empty({2, channels}, DType::f32);
     layer_norm(in_layout(x, layout), one, Tensor::zeros({channels}, DType::f32), eps, y, mean,
                rstd);
-    // The mean is rounded to 2^-11, the deviations are of size 1.
-    check_close(y, r.y, 4 * 0x1p-11);
+    // 64 additions near 6e5 are off by at most 2^-5 each, the mean by as much; the deviations, of
+    // size 1, inherit that. Without a second pass nothing of them would be left.
+    check_close(y, r.y, 2 * 0x1p-5);
   }
 }
 

@@ -288,6 +288,9 @@ TEST_CASE("gates agree with double, in place and apart, at extreme arguments too
         const Tensor in_place = u.clone();
         silu_product(in_place, w, in_place);
         CHECK(bitwise_equal(in_place, Y));
+        const Tensor other = w.clone();
+        silu_product(u, other, other);
+        CHECK(bitwise_equal(other, Y));
         const Tensor a = wide_view(u), b = wide_view(w), c = wide_view(dy);
         silu_product_backward(a, b, c, a, b, c);
         check_close(a, su, tolerance);
