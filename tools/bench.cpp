@@ -8,6 +8,7 @@
 
 #include "harness/case.hpp"
 #include "harness/problem.hpp"
+#include "harness/trace.hpp"
 #include "program.hpp"
 #include "tessera/autodiff/gradients.hpp"
 #include "tessera/mesh/collectives.hpp"
@@ -24,7 +25,7 @@ using namespace harness;
 
 struct Options {
   std::vector<std::string> cases{"triangle_multiplication_outgoing"};
-  std::string mesh, dtype = "f32", device = "cpu", json;
+  std::string mesh, dtype = "f32", device = "cpu", json, trace;
   Sizes sizes{1, 256, 128};
   std::int64_t product = 2048;
   int repeat = 5;
@@ -99,7 +100,9 @@ Measured measure(const Case& c, const Options& o, const DeviceMesh& mesh, DType 
     const NoGrad no_grad;
     setup.instance.forward(constants);
   };
-  const auto training = [&] {
+  const auto training = [&](bool traced) {
+    const trace::Recording recording(traced);
+    const Scope scope(c.name);
     Tape tape;
     std::vector<Var> inputs;
     for (std::size_t k = 0; k < setup.inputs.size(); ++k)
@@ -112,12 +115,16 @@ Measured measure(const Case& c, const Options& o, const DeviceMesh& mesh, DType 
   Measured m{{c.name, problem.forward_flops, 0, 0}, {}};
   std::vector<double> forwards, trainings;
   forward();
-  training();
+  training(false);
   yardstick.rate();
   for (int k = 0; k < o.repeat; ++k) {
     m.rates.push_back(yardstick.rate());
     forwards.push_back(seconds_of(mesh, forward));
-    trainings.push_back(seconds_of(mesh, training));
+    trainings.push_back(seconds_of(mesh, [&] { training(false); }));
+  }
+  if (!o.trace.empty()) {  // not timed: recording has a price
+    barrier(mesh);
+    training(true);
   }
   m.timing.forward = median(forwards);
   m.timing.training = median(trainings);
@@ -135,6 +142,7 @@ int run_bench(const Session& session, const Options& o) {
                     o.sizes.channels, instruction_set(), thread_count(), o.repeat));
   print(session, fmt::format("{:<34} {:>9} {:>10} {:>9} {:>7} {:>10} {:>9} {:>7}\n", "case",
                              "GF/s gemm", "fwd s", "GF/s", "ratio", "fwd+bwd s", "GF/s", "ratio"));
+  const Timelines timelines(mesh);
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const Case& c : cases) {
     const Measured m = measure(c, o, mesh, dtype);
@@ -163,6 +171,11 @@ int run_bench(const Session& session, const Options& o) {
                              "memory is not counted.\n"
                              "gemm: {0} x {0} x {0} in the same run.\n",
                              o.product));
+  if (!o.trace.empty()) {
+    const TraceFile file = timelines.collect(session.command);
+    print(session, file.summary);
+    write_file(mesh, o.trace, file.json, "--trace");
+  }
   if (!o.json.empty()) {
     const nlohmann::ordered_json report{{"version", 1},
                                         {"command", session.command},
@@ -205,6 +218,7 @@ Run add_bench(CLI::App& app) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   layer.add_option("--seed", o->seed, "of the inputs")->capture_default_str();
+  layer.add_option("--trace", o->trace, "write the timeline of one run of each case, for Perfetto");
   layer.add_option("--json", o->json, "write the results to a file");
   return [o](const Session& session) { return run_bench(session, *o); };
 }

@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <numeric>
 #include <optional>
 
+#include "harness/growth.hpp"
+#include "harness/memory_tree.hpp"
 #include "harness/parity.hpp"
 #include "harness/report.hpp"
+#include "harness/sizes.hpp"
+#include "harness/trace.hpp"
 #include "program.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/error.hpp"
@@ -21,11 +24,11 @@ using namespace harness;
 namespace fs = std::filesystem;
 
 struct Options {
-  bool list = false;
+  bool list = false, memory = false, growth = false;
   std::vector<std::string> cases;
   std::string kind = "all";
-  std::string mesh, dtype = "f64", device = "cpu", golden, size = "tiny", json;
-  std::int64_t tokens = 0, channels = 0, batch = 0;
+  std::string mesh, dtype = "f64", device = "cpu", golden, json, trace;
+  SizeOptions sizes;
   std::uint64_t seed = 1;
   double tolerance = 0;
 };
@@ -35,25 +38,6 @@ struct GoldenFile {
   SafetensorsFile file;
   Case layer;
 };
-
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-// Sizes of a named problem, made divisible; explicit numbers are taken as they are.
-Sizes sizes_of(const Options& o, const MeshShape& mesh) {
-  const std::int64_t step = std::lcm(mesh.cp0, mesh.cp1);
-  Sizes s;
-  if (o.size == "tiny") s = {2, 12, 8};
-  if (o.size == "small") s = {2, 48, 20};
-  if (o.size == "medium") s = {1, 256, 128};
-  s.tokens = round_up(s.tokens, step);
-  s.batch = round_up(s.batch, mesh.dp);
-  if (o.tokens > 0) s.tokens = o.tokens;
-  if (o.channels > 0) s.channels = o.channels;
-  if (o.batch > 0) s.batch = o.batch;
-  return s;
-}
 
 // TESSERA_GOLDEN_DIR, the tests of the source tree, the installed tree.
 std::string default_golden() {
@@ -119,14 +103,39 @@ void progress(const Session& session, std::size_t done, std::size_t of, const st
   std::fflush(stderr);
 }
 
+// --growth: instead of numbers, how the memory of the cases scales.
+int run_growth(const Session& session, const Options& o, const std::vector<Case>& cases,
+               const Sizes& sizes, const DeviceMesh& mesh, const RunDescription& description) {
+  print(session, growth_header(sizes, mesh.ranks()));
+  std::vector<CaseGrowth> all;
+  bool pass = true;
+  for (const Case& c : cases) {
+    progress(session, all.size(), cases.size(), "growth " + c.name);
+    all.push_back(measure_growth(c, sizes, mesh, {description.dtype, o.seed}));
+    progress(session, cases.size(), cases.size(), "");
+    print(session, growth_rows(all.back()));
+    pass = pass && all.back().failures().empty();
+  }
+  if (!o.json.empty()) {
+    nlohmann::ordered_json report = to_json(description, {});
+    report["pass"] = pass;
+    report["growth"] = growth_json(all, sizes);
+    write_file(mesh, o.json, report.dump(1) + "\n");
+  }
+  return static_cast<int>(pass ? ExitCode::ok : ExitCode::check_failed);
+}
+
 int run_parity_command(const Session& session, const Options& o) {
   if (o.list) return list_cases(session);
   const std::vector<Case> cases = select_cases(o.cases);
-  const RunOptions run{*parse_dtype(o.dtype), o.seed, o.tolerance};
+  const RunOptions run{*parse_dtype(o.dtype), o.seed, o.tolerance, !o.trace.empty()};
   const Device device = parse_device(o.device);
   const DeviceMesh mesh = make_mesh(session, o.mesh, device);
   const MeshShape shape{mesh.size(kDp), mesh.size(kCp0), mesh.size(kCp1)};
-  const Sizes sizes = sizes_of(o, shape);
+  const Sizes sizes = sizes_of(o.sizes, shape);
+  const RunDescription description{session.command, shape,  run.dtype,
+                                   device,          o.seed, o.tolerance == 0};
+  if (o.growth) return run_growth(session, o, cases, sizes, mesh, description);
 
   std::vector<GoldenFile> goldens;
   std::size_t skipped = 0;
@@ -142,8 +151,7 @@ int run_parity_command(const Session& session, const Options& o) {
     });
   }
 
-  const RunDescription description{session.command, shape,  run.dtype,
-                                   device,          o.seed, o.tolerance == 0};
+  const Timelines timelines(mesh);
   print(session, table_header(description));
   std::vector<CaseResult> results;
   const std::size_t total = goldens.size() + (o.kind == "golden" ? 0 : cases.size());
@@ -162,6 +170,14 @@ int run_parity_command(const Session& session, const Options& o) {
       add(run_parity(c, sizes, mesh, run));
     }
   print(session, table_footer(results, skipped));
+  if (o.memory)
+    for (const CaseResult& r : results)
+      print(session, memory_table(fmt::format("{} ({})", r.name, name_of(r.kind)), r.memory));
+  if (run.trace) {
+    const TraceFile file = timelines.collect(session.command);
+    print(session, file.summary);
+    write_file(mesh, o.trace, file.json, "--trace");
+  }
   if (!o.json.empty()) write_file(mesh, o.json, to_json(description, results).dump(1) + "\n");
   const bool pass =
       std::all_of(results.begin(), results.end(), [](const CaseResult& r) { return r.pass(); });
@@ -183,18 +199,17 @@ Run add_parity(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--device", o->device, "cpu or cuda")->capture_default_str();
   app.add_option("--golden", o->golden, "folder of golden files, or one file");
-  app.add_option("--size", o->size, "of random problems")
-      ->check(CLI::IsMember({"tiny", "small", "medium"}))
-      ->capture_default_str();
-  app.add_option("--tokens", o->tokens, "tokens of random problems")->check(CLI::PositiveNumber);
-  app.add_option("--channels", o->channels, "channels of random problems")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--batch", o->batch, "samples of random problems")->check(CLI::PositiveNumber);
+  add_size_options(app, o->sizes);
   app.add_option("--seed", o->seed, "of random problems")->capture_default_str();
   app.add_option(
          "--tolerance", o->tolerance,
          "on the largest difference over the tensor's largest value (default: by kind and dtype)")
       ->check(CLI::PositiveNumber);
+  app.add_flag("--memory", o->memory, "print the memory of each case by module path and purpose");
+  app.add_flag("--growth", o->growth,
+               "only measure how memory grows with tokens and ranks; fails where pair tensors do "
+               "not grow as N^2 / ranks");
+  app.add_option("--trace", o->trace, "write the timeline of all ranks, for Perfetto");
   app.add_option("--json", o->json, "write the results to a file");
   return [o](const Session& session) { return run_parity_command(session, *o); };
 }

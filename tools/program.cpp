@@ -25,19 +25,30 @@ DeviceMesh make_mesh(const Session& session, const std::string& option, Device d
   return DeviceMesh::create(session.world, shape, device);
 }
 
+void add_size_options(CLI::App& app, harness::SizeOptions& sizes) {
+  app.add_option("--size", sizes.name, "of random problems")
+      ->check(CLI::IsMember({"tiny", "small", "medium"}))
+      ->capture_default_str();
+  app.add_option("--tokens", sizes.tokens, "tokens of random problems")->check(CLI::PositiveNumber);
+  app.add_option("--channels", sizes.channels, "channels of random problems")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--batch", sizes.batch, "samples of random problems")->check(CLI::PositiveNumber);
+}
+
 void print(const Session& session, const std::string& text) {
   if (session.world.rank() != 0) return;
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
 }
 
-void write_file(const DeviceMesh& mesh, const std::string& path, const std::string& text) {
+void write_file(const DeviceMesh& mesh, const std::string& path, const std::string& text,
+                const char* option) {
   collective_try(mesh, [&] {
     if (mesh.rank() != 0) return;
     std::ofstream file(path);
     file << text;
     file.close();
-    if (!file) throw FileError({.problem = "cannot write " + path, .operation = "--json"});
+    if (!file) throw FileError({.problem = "cannot write " + path, .operation = option});
   });
 }
 

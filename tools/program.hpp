@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/sizes.hpp"
 #include "tessera/mesh/communicator.hpp"
 #include "tessera/mesh/device_mesh.hpp"
 
@@ -22,12 +23,18 @@ using Run = std::function<int(const Session&)>;
 Run add_parity(CLI::App& app);
 Run add_bench(CLI::App& app);
 Run add_info(CLI::App& app);
+Run add_contracts(CLI::App& app);
+Run add_report(CLI::App& app);
+
+// --size, --tokens, --channels, --batch.
+void add_size_options(CLI::App& app, harness::SizeOptions& sizes);
 
 // --mesh, or the squarest grid of all ranks. InitError if it does not fit the ranks.
 DeviceMesh make_mesh(const Session& session, const std::string& option, Device device);
 // Prints on rank 0 only.
 void print(const Session& session, const std::string& text);
-// Writes a file on rank 0; FileError on every rank if that fails.
-void write_file(const DeviceMesh& mesh, const std::string& path, const std::string& text);
+// Writes a file on rank 0; FileError on every rank, naming the option, if that fails.
+void write_file(const DeviceMesh& mesh, const std::string& path, const std::string& text,
+                const char* option = "--json");
 
 }  // namespace tessera::tools

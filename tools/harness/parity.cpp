@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 
+#include "harness/contract_table.hpp"
 #include "harness/problem.hpp"
 #include "tessera/autodiff/gradients.hpp"
 #include "tessera/mesh/collectives.hpp"
@@ -37,6 +38,7 @@ struct Run {
   std::vector<CommRecord> forward, backward;
   std::vector<std::string> contract_differences;
   std::int64_t saved_measured = 0;
+  MemoryEntries memory_after_forward, memory_at_end;
   double seconds = 0;
 };
 
@@ -44,37 +46,14 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-template <class T>
-void append(std::vector<T>& all, const std::vector<T>& more) {
-  all.insert(all.end(), more.begin(), more.end());
-}
-
-// What is kept for backward against the contract: by name, and as what in fact stays alive, so that
-// nothing can be kept behind the tape's back.
-std::vector<std::string> compare_memory(const Tape& tape, const std::vector<Var>& inputs,
-                                        std::int64_t measured) {
-  std::vector<SavedCount> promised;
-  for (const BoundContract& b : tape.contracts()) append(promised, saved_counts(b));
-  std::vector<std::string> differences = compare_saved(promised, tape.saved());
-
-  std::set<const void*> known;
-  for (const Var& x : inputs) known.insert(x.value().local().storage_id());
-  std::int64_t expected = 0;
-  for (const SavedRecord& s : tape.saved())
-    if (s.budget != BudgetClass::parameter && known.insert(s.storage).second) expected += s.bytes;
-  if (measured != expected)
-    differences.push_back(
-        fmt::format("{} bytes stay alive after forward, {} of them are saved through the tape",
-                    measured, expected));
-  return differences;
-}
-
 // Forward, backward and reduction of the parameter gradients. `baseline`: live bytes before the
 // setup was made.
-Run run_layer(const Case& c, const Setup& setup, const DeviceMesh& mesh, std::int64_t baseline) {
+Run run_layer(const Case& c, const Setup& setup, const DeviceMesh& mesh, std::int64_t baseline,
+              bool trace) {
   Run run;
-  const Scope scope(c.name);
   barrier(mesh);
+  const trace::Recording recording(trace);
+  const Scope scope(c.name);
   mesh.clear_records();
   const double begin = now();
 
@@ -86,6 +65,7 @@ Run run_layer(const Case& c, const Setup& setup, const DeviceMesh& mesh, std::in
   const std::int64_t before = memory_ledger::total().live;
   const Var y = setup.instance.forward(inputs);
   run.saved_measured = memory_ledger::total().live - before - y.value().local().storage_bytes();
+  run.memory_after_forward = memory_ledger::entries();
   run.forward = mesh.records();
   mesh.clear_records();
   run.saved = tape.saved();
@@ -107,6 +87,7 @@ Run run_layer(const Case& c, const Setup& setup, const DeviceMesh& mesh, std::in
   append(done, message_counts(Pass::backward, run.backward));
   append(run.contract_differences, compare_messages(promised, done));
   run.peak_bytes = memory_ledger::total().peak - baseline;
+  run.memory_at_end = memory_ledger::entries();
 
   run.results.push_back({c.output, y.value()});
   for (std::size_t k = 0; k < inputs.size(); ++k)
@@ -216,9 +197,9 @@ std::vector<std::uint64_t> hashes(const Setup& setup) {
 
 // Runs the distributed side and fills everything but the comparison.
 Run run_distributed(const Case& c, const Setup& setup, const DeviceMesh& mesh,
-                    std::int64_t baseline, CaseResult& result) {
+                    std::int64_t baseline, bool trace, CaseResult& result) {
   const std::vector<std::uint64_t> before = hashes(setup);
-  Run run = run_layer(c, setup, mesh, baseline);
+  Run run = run_layer(c, setup, mesh, baseline, trace);
   result.inputs_unmodified = all_ranks(mesh, before == hashes(setup));
 
   bool sharded = is_sharded(run.results.front().value);
@@ -238,6 +219,7 @@ Run run_distributed(const Case& c, const Setup& setup, const DeviceMesh& mesh,
   result.saved_measured = static_cast<std::int64_t>(
       max_over_ranks(mesh, {static_cast<double>(run.saved_measured)}).front());
   result.contract_differences = lowest_rank_texts(mesh, run.contract_differences);
+  result.memory = memory_over_ranks(mesh, run.memory_after_forward, run.memory_at_end);
   result.forward = busiest(mesh, run.forward);
   result.backward = busiest(mesh, run.backward);
   result.outputs_checked = 1;
@@ -379,7 +361,7 @@ CaseResult run_parity(const Case& c, const Sizes& sizes, const DeviceMesh& mesh,
   memory_ledger::reset_peak();
   const std::int64_t baseline = memory_ledger::total().live;
   const Setup setup = random_setup(c, problem, mesh, options.dtype, options.seed);
-  const Run run = run_distributed(c, setup, mesh, baseline, result);
+  const Run run = run_distributed(c, setup, mesh, baseline, options.trace, result);
 
   // The serial twin on rank 0: the same layer on a mesh of one.
   std::map<std::string, Tensor> serial;
@@ -387,7 +369,7 @@ CaseResult run_parity(const Case& c, const Sizes& sizes, const DeviceMesh& mesh,
     if (mesh.rank() != 0) return;
     const DeviceMesh one = DeviceMesh::serial(mesh.device());
     const Run twin =
-        run_layer(c, random_setup(c, problem, one, options.dtype, options.seed), one, 0);
+        run_layer(c, random_setup(c, problem, one, options.dtype, options.seed), one, 0, false);
     for (const NamedResult& r : twin.results) serial[r.name] = r.value.local();
   });
   Reference reference;
@@ -414,7 +396,7 @@ CaseResult run_golden(const Case& c, const SafetensorsFile& file, const std::str
     setup = golden_setup(c, file, path, mesh, options.dtype);
     check_complete(c, *setup, file);
   });
-  const Run run = run_distributed(c, *setup, mesh, baseline, result);
+  const Run run = run_distributed(c, *setup, mesh, baseline, options.trace, result);
   compare(run, golden_reference(c, file, path), mesh, result);
   return result;
 }

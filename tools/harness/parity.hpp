@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/case.hpp"
+#include "harness/memory_tree.hpp"
 #include "tessera/mesh/comm_ledger.hpp"
 #include "tessera/runtime/safetensors.hpp"
 
@@ -45,6 +46,7 @@ struct CaseResult {
   // Where ledgers and contract differ: of the lowest rank that found something.
   std::vector<std::string> contract_differences;
   std::int64_t peak_bytes = 0;               // of the layer's run, inputs and gradients included
+  std::vector<MemoryEntry> memory;           // the same by module path and purpose
   std::vector<CommTotal> forward, backward;  // of the busiest rank, by operation and axis
   double seconds = 0;                        // forward + backward on the mesh
 
@@ -57,6 +59,7 @@ struct RunOptions {
   DType dtype = DType::f64;
   std::uint64_t seed = 1;
   double tolerance = 0;  // 0: default_tolerance
+  bool trace = false;    // record the timeline of the run on the mesh
 };
 
 // Relative to the largest reference value of each tensor.

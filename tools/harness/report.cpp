@@ -111,6 +111,12 @@ ordered_json to_json(const RunDescription& run, const std::vector<CaseResult>& r
     ordered_json comm = ordered_json::array();
     append(comm, r.forward, "forward");
     append(comm, r.backward, "backward");
+    ordered_json memory = ordered_json::array();
+    for (const MemoryEntry& e : r.memory)
+      memory.push_back({{"scope", e.scope},
+                        {"purpose", name_of(e.purpose)},
+                        {"live", e.live},
+                        {"peak", e.peak}});
     cases.push_back({{"name", r.name},
                      {"kind", name_of(r.kind)},
                      {"problem", r.problem},
@@ -135,6 +141,7 @@ ordered_json to_json(const RunDescription& run, const std::vector<CaseResult>& r
                      {"contract_differences", r.contract_differences},
                      {"peak_bytes", r.peak_bytes},
                      {"seconds", r.seconds},
+                     {"memory", std::move(memory)},
                      {"comm", std::move(comm)},
                      {"tensors", std::move(tensors)}});
   }

@@ -30,6 +30,7 @@ function seconds(us) {
 const exponent = x => (x === 0 ? '0' : x.toExponential(1));
 const sum = list => list.reduce((a, b) => a + b, 0);
 const colour = k => `var(--c${k % 6})`;
+const breakable = name => name.replace(/[_.]/g, '$&\u200b');  // long names wrap at their joints
 const meshName = m => (m.dp > 1 ? `${m.dp}x` : '') + `${m.cp0}x${m.cp1}`;
 const option = (text, k) => h('option', {value: k}, text);
 const pill = pass => h('span', {class: pass ? 'pill' : 'pill fail'}, pass ? 'pass' : 'FAIL');
@@ -82,6 +83,8 @@ function sortable(table, columns, rows, after) {
   draw();
 }
 
+const purposes = ['saved', 'activation', 'gradient', 'communication', 'workspace', 'parameter'];
+
 // --- what there is -----------------------------------------------------------------------------
 
 const cases = data.reports.flatMap(r => r.cases.map(c => ({...c, run: r})));
@@ -108,8 +111,9 @@ function drawHead() {
     tile(bytes(Math.max(...cases.map(c => c.peak_bytes))), 'largest peak of a rank');
     tile(bytes(Math.max(...cases.map(sent))), 'sent by a rank, most of any case');
   }
-  for (const t of data.traces)
-    tile(`${t.otherData.hidden_percent.toFixed(0)} %`, 'of communication hidden');
+  if (data.traces.length)
+    tile(data.traces.map(t => `${t.otherData.hidden_percent.toFixed(0)} %`).join(', '),
+      'of communication hidden');
   $('tiles').append(...tiles);
   for (const section of document.querySelectorAll('section')) {
     section.hidden = !present[section.id];
@@ -124,8 +128,8 @@ function drawHead() {
 
 function drawParity() {
   const columns = [
-    {title: 'case', text: true, value: c => c.name},
-    {title: 'kind', text: true, value: c => c.kind},
+    {title: 'case', text: true, value: c => c.name, show: c => breakable(c.name)},
+    {title: 'kind', text: true, value: c => c.kind, optional: !several},
     ...(several ? [{title: 'mesh', text: true, value: c => `${meshName(c.run.mesh)} ${c.run.dtype}`}]
       : []),
     {title: '', text: true, value: c => c.pass, show: c => pill(c.pass)},
@@ -154,24 +158,28 @@ function drawParity() {
 }
 
 function drawGrowth() {
-  const power = x => (x === null ? '–' : x.toFixed(3));
+  const names = new Map();  // one line per case, one column per purpose
+  for (const g of growth) {
+    const key = `${g.name} ${g.run.file}`;
+    if (!names.has(key)) names.set(key, {name: g.name, pair: g.pair, pass: g.pass, tokens: g.tokens});
+    names.get(key)[g.purpose] = g;
+  }
+  const power = x => (x === null ? '–' : x.toFixed(2).replace('-', '−'));
+  const cell = g => (g === undefined ? '' : tip(
+    h('span', {}, 'N', h('sup', {}, power(g.tokens_exponent)), ' P',
+      h('sup', {}, power(g.ranks_exponent))),
+    `${bytes(g.bytes)} with N = ${g.tokens}\n${bytes(g.bytes_double_tokens)} with N = ${2 * g.tokens}\n` +
+    `${bytes(g.bytes_one_rank)} with N = ${g.tokens} on one rank`));
   sortable($('growth-table'), [
-    {title: 'case', text: true, value: g => g.name},
-    {title: 'purpose', text: true, value: g => g.purpose},
-    {title: 'N', value: g => g.tokens},
-    {title: 'at N', value: g => g.bytes, show: g => bytes(g.bytes)},
-    {title: 'at 2N', value: g => g.bytes_double_tokens, show: g => bytes(g.bytes_double_tokens)},
-    {title: 'on one rank', value: g => g.bytes_one_rank, show: g => bytes(g.bytes_one_rank)},
-    {title: 'power of N', value: g => g.tokens_exponent, show: g => power(g.tokens_exponent)},
-    {title: 'of ranks', value: g => g.ranks_exponent, show: g => power(g.ranks_exponent)},
-    {title: '', text: true, value: g => g.pass,
-      show: g => (g.pair && g.purpose === 'saved' ? pill(g.pass) : '')},
-  ], growth);
+    {title: 'case', text: true, value: c => c.name, show: c => breakable(c.name)},
+    {title: '', text: true, value: c => c.pass, show: c => (c.pair ? pill(c.pass) : '')},
+    ...purposes.filter(p => growth.some(g => g.purpose === p)).map(p => (
+      {title: p, value: c => c[p]?.tokens_exponent ?? 0, show: c => cell(c[p])})),
+  ], [...names.values()]);
 }
 
 // --- memory ------------------------------------------------------------------------------------
 
-const purposes = ['saved', 'activation', 'gradient', 'communication', 'workspace', 'parameter'];
 const purposeColour = p => colour(purposes.indexOf(p));
 
 function drawMemory() {
@@ -181,7 +189,7 @@ function drawMemory() {
     const bars = h('div', {class: 'bars'});
     let path = null;
     for (const e of entries) {
-      if (e.scope !== path) bars.append(h('div', {class: 'path'}, e.scope || 'inputs, parameters, results'));
+      if (e.scope !== path) bars.append(h('div', {class: 'path'}, breakable(e.scope) || 'inputs, parameters, results'));
       path = e.scope;
       const part = (value, name) => h('span', {
         style: `width:${100 * value / most}%;background:${purposeColour(e.purpose)}`,
@@ -220,7 +228,7 @@ function drawMessages() {
       `${axis}\n` + on.map(m => `${m.pass} ${m.op}: ${m.messages} messages, ${bytes(m.bytes)}`)
         .join('\n')));
     });
-    bars.append(h('div', {class: 'name'}, caseName(c)), bar,
+    bars.append(h('div', {class: 'name'}, breakable(caseName(c))), bar,
       h('div', {class: 'value'}, bytes(sent(c))));
   }
   $('comm-bars').replaceChildren(bars);
@@ -299,9 +307,9 @@ function drawTimeline() {
     [from, to] = [run.begin, run.end];
     const own = run.trace.otherData;
     $('timeline-summary').textContent =
-      `Of the time in which messages were in flight, ${own.hidden_percent.toFixed(1)} % was not ` +
+      `Of the time in which messages were in flight, ${own.hidden_percent.toFixed(1)}\u00a0% was not ` +
       'spent waiting (all runs; by rank: ' +
-      own.ranks.map(r => `${r.hidden_percent.toFixed(0)} %`).join(', ') + ').';
+      own.ranks.map(r => `${r.hidden_percent.toFixed(0)}\u00a0%`).join(', ') + ').';
     draw();
   };
 
@@ -341,7 +349,8 @@ function drawTimeline() {
     for (let t = Math.ceil((from - run.begin) / step) * step; t + run.begin <= to; t += step) {
       const x = scale(t + run.begin);
       svg.append(s('line', {x1: x, x2: x, y1: 0, y2: height - 16}),
-        s('text', {x: Math.min(x + 3, width - 48), y: height - 4}, seconds(t)));
+        s('text', {x: Math.min(x + 3, width - 48), y: height - 4},
+          seconds(t).replace(/\.0+ /, ' ')));
     }
     let top = 0;
     run.ranks.forEach((r, k) => {
@@ -415,7 +424,7 @@ function drawSchedule() {
   function show() {
     const p = plan(), t = Number($('schedule-step').value);
     $('schedule-label').textContent = `${t + 1} of ${p.panels}`;
-    $('schedule-grid').style.gridTemplateColumns = `repeat(${p.cols}, minmax(9.5rem, 15rem))`;
+    $('schedule-grid').style.gridTemplateColumns = `repeat(${p.cols}, minmax(9.5rem, 20rem))`;
     $('schedule-grid').replaceChildren(...p.ranks.map((r, k) => {
       const step = r.steps[t];
       return tip(h('div', {class: 'rank'},

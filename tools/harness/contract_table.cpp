@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+#include "harness/contract_table.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "harness/problem.hpp"
+#include "tessera/autodiff/gradients.hpp"
+#include "tessera/runtime/error.hpp"
+
+namespace tessera::harness {
+namespace {
+
+std::string shape_text(const std::vector<Formula>& shape) {
+  std::vector<std::string> sizes;
+  for (const Formula& size : shape) sizes.push_back(size.text());
+  return fmt::format("[{}]", fmt::join(sizes, ", "));
+}
+
+std::string message_name(const ContractMessage& m) {
+  return fmt::format("{} {} on {}, {}", name_of(m.pass), m.op, m.axis, m.label);
+}
+
+// The lines of one function, with the numbers of one rank.
+std::vector<ContractLine> lines_of(const BoundContract& b) {
+  std::vector<ContractLine> lines;
+  const auto operand = [&](const char* what, const ContractTensor& t) {
+    lines.push_back(
+        {b.scope, what, t.name, fmt::format("{} {}", shape_text(t.shape), format(t.placement))});
+  };
+  for (const ContractTensor& t : b.contract.inputs) operand("operand", t);
+  operand("output", b.contract.output);
+  const std::vector<MessageCount> counts = message_counts(b);
+  for (std::size_t k = 0; k < counts.size(); ++k) {
+    const ContractMessage& m = b.contract.messages[k];
+    lines.push_back({b.scope, "message", message_name(m),
+                     fmt::format("{}; {}; {}", m.count.text(), m.messages.text(), m.bytes.text()),
+                     counts[k].count, counts[k].messages, counts[k].bytes});
+  }
+  const std::vector<SavedCount> saved = saved_counts(b);
+  for (std::size_t k = 0; k < saved.size(); ++k) {
+    const ContractSaved& s = b.contract.saved[k];
+    lines.push_back({b.scope, "saved", s.name,
+                     fmt::format("share of class {} of {} times {}", name_of(saved[k].budget),
+                                 s.elements.text(), s.element_bytes.text()),
+                     1, 0, saved[k].bytes});
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> compare_memory(const Tape& tape, const std::vector<Var>& inputs,
+                                        std::int64_t measured) {
+  std::vector<SavedCount> promised;
+  for (const BoundContract& b : tape.contracts()) append(promised, saved_counts(b));
+  std::vector<std::string> differences = compare_saved(promised, tape.saved());
+
+  std::set<const void*> known;
+  for (const Var& x : inputs) known.insert(x.value().local().storage_id());
+  std::int64_t expected = 0;
+  for (const SavedRecord& s : tape.saved())
+    if (s.budget != BudgetClass::parameter && known.insert(s.storage).second) expected += s.bytes;
+  if (measured != expected)
+    differences.push_back(
+        fmt::format("{} bytes stay alive after forward, {} of them are saved through the tape",
+                    measured, expected));
+  return differences;
+}
+
+DryRun dry_run(const Case& c, const Problem& problem, const MeshShape& shape, int rank,
+               DType dtype) {
+  const DeviceMesh mesh = DeviceMesh::dry_run(shape, rank);
+  const Scope scope(c.name);
+  memory_ledger::reset_peak();
+  const std::int64_t baseline = memory_ledger::total().live;
+  const Setup setup = random_setup(c, problem, mesh, dtype, 1);
+  DryRun run;
+  Tape tape;
+  std::vector<Var> inputs;
+  for (std::size_t k = 0; k < setup.inputs.size(); ++k)
+    inputs.push_back(
+        tape.input(setup.specs[k].name, setup.inputs[k], setup.specs[k].differentiable));
+  const std::int64_t before = memory_ledger::total().live;
+  const Var y = setup.instance.forward(inputs);
+  const std::int64_t measured =
+      memory_ledger::total().live - before - y.value().local().storage_bytes();
+  run.contracts = tape.contracts();
+  run.saved_bytes = tape.saved_bytes();
+  run.differences = compare_memory(tape, inputs, measured);
+  std::vector<MessageCount> done = message_counts(Pass::forward, mesh.records());
+  mesh.clear_records();
+
+  tape.backward(y, setup.upstream(y.value()));
+  std::vector<Var> parameters = setup.instance.module->parameters();
+  run.reduction = reduction_message(mesh, parameters);
+  reduce_gradients(mesh, parameters);
+  run.peak_bytes = memory_ledger::total().peak - baseline;
+  append(done, message_counts(Pass::backward, mesh.records()));
+
+  std::vector<MessageCount> promised{run.reduction};
+  for (const BoundContract& b : run.contracts) append(promised, message_counts(b));
+  append(run.differences, compare_messages(promised, done));
+  return run;
+}
+
+std::vector<ContractLine> contract_table(const Case& c, const Sizes& sizes, const MeshShape& shape,
+                                         DType dtype) {
+  const Problem problem = c.problem(sizes);
+  std::vector<ContractLine> table;
+  for (int rank = 0; rank < shape.ranks(); ++rank) {
+    const DryRun run = dry_run(c, problem, shape, rank, dtype);
+    std::vector<ContractLine> lines;
+    for (const BoundContract& b : run.contracts) append(lines, lines_of(b));
+    const MessageCount& r = run.reduction;
+    if (r.count > 0)
+      lines.push_back({r.scope, "parameters",
+                       fmt::format("backward {} on {}, {}", r.op, r.axis, r.label),
+                       "sum over the whole mesh of all parameters in one buffer, at least f32",
+                       r.count, r.messages, r.bytes});
+    if (table.empty()) table = lines;
+    for (std::size_t k = 0; k < table.size(); ++k) {
+      table[k].count = std::max(table[k].count, lines[k].count);
+      table[k].messages = std::max(table[k].messages, lines[k].messages);
+      table[k].bytes = std::max(table[k].bytes, lines[k].bytes);
+    }
+  }
+  return table;
+}
+
+}  // namespace tessera::harness

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// Contracts of cases: dry runs on any mesh, held against their own ledgers, and tables of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/case.hpp"
+#include "tessera/autodiff/contract.hpp"
+
+namespace tessera::harness {
+
+template <class T>
+void append(std::vector<T>& all, const std::vector<T>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+// What is kept for backward against the contract: by name, and as what in fact stays alive
+// (`measured` bytes beside inputs and output), so that nothing can be kept behind the tape's back.
+std::vector<std::string> compare_memory(const Tape& tape, const std::vector<Var>& inputs,
+                                        std::int64_t measured);
+
+// One rank of a mesh that need not be there: forward, backward and reduction on the meta device.
+struct DryRun {
+  std::vector<BoundContract> contracts;  // of the functions, in order
+  MessageCount reduction;                // of the parameter gradients
+  std::vector<std::string> differences;  // between contract and ledgers
+  std::int64_t saved_bytes = 0;
+  std::int64_t peak_bytes = 0;
+};
+DryRun dry_run(const Case& c, const Problem& problem, const MeshShape& shape, int rank,
+               DType dtype);
+
+// The contract of a case in words and in numbers, those of the busiest rank for each line.
+struct ContractLine {
+  std::string scope;    // module path and function
+  std::string what;     // "operand", "output", "message", "saved", "parameters"
+  std::string name;     // of a tensor; "forward shift on cp1, ring a" of a message
+  std::string formula;  // shape and placements; "count; messages; bytes" of a message
+  std::int64_t count = 0, messages = 0, bytes = 0;
+};
+std::vector<ContractLine> contract_table(const Case& c, const Sizes& sizes, const MeshShape& shape,
+                                         DType dtype);
+
+}  // namespace tessera::harness
