@@ -68,7 +68,7 @@ std::shared_ptr<void> allocate(Device device, std::int64_t bytes) {
     case DeviceKind::cuda:
       return cuda::allocate(device.index, bytes);
     case DeviceKind::meta:
-      return meta::allocate();
+      return meta::allocate(bytes);
     default:
       return cpu::allocate(bytes);
   }

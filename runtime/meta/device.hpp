@@ -2,6 +2,7 @@
 // The device that has shapes but no memory.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "tessera/runtime/kernels/table.hpp"
@@ -9,6 +10,7 @@
 namespace tessera::meta {
 
 extern const KernelTable table;  // operations that do nothing; reductions throw DeviceError
-std::shared_ptr<void> allocate();
+// Addresses that nothing else has, so that tensors do not seem to overlap; never read or written.
+std::shared_ptr<void> allocate(std::int64_t bytes);
 
 }  // namespace tessera::meta
