@@ -53,6 +53,8 @@ int main(int argc, char** argv) {
   };
   add("parity", "hold every layer against its serial twin and against golden numbers", add_parity);
   add("bench", "measure layers, as ratios to a large matrix product in the same run", add_bench);
+  add("contracts", "what layers accept, keep and send, as formulas and numbers", add_contracts);
+  add("report", "one HTML page of the JSON files that parity wrote", add_report);
   add("info", "what this build and this machine are", add_info);
 
   try {
