@@ -424,7 +424,7 @@ function drawSchedule() {
   function show() {
     const p = plan(), t = Number($('schedule-step').value);
     $('schedule-label').textContent = `${t + 1} of ${p.panels}`;
-    $('schedule-grid').style.gridTemplateColumns = `repeat(${p.cols}, minmax(9.5rem, 20rem))`;
+    $('schedule-grid').style.gridTemplateColumns = `repeat(${p.cols}, minmax(6.6rem, min(20rem, ${90 / p.cols}vw)))`;
     $('schedule-grid').replaceChildren(...p.ranks.map((r, k) => {
       const step = r.steps[t];
       return tip(h('div', {class: 'rank'},
