@@ -74,3 +74,21 @@ tessera_program_test(unwritable_json RANKS 4 CODE 2 ONCE "${one_message}[^\n]*no
                      ARGS parity --case linear --kind parity --json ${damaged}/nowhere/x.json)
 tessera_program_test(launch_mistake RANKS 1 CODE 3 ONCE "${one_message}[^\n]*4"
                      ARGS parity ENVIRONMENT OMPI_COMM_WORLD_SIZE=4)
+
+tessera_program_test(memory RANKS 4 CODE 0 TEXT "path +purpose +after forward +peak.*\n  linear +activation " ONCE "memory of linear .parity."
+                     ARGS parity --memory --kind parity --case linear)
+tessera_program_test(growth RANKS 4 CODE 0 TEXT "outgoing +saved .*2.000 +-1.000  pass.*incoming +saved .*2.000 +-1.000  pass"
+                     ARGS parity --growth --case triangle_*)
+tessera_program_test(unwritable_trace RANKS 4 CODE 2 ONCE "${one_message}[^\n]*--trace"
+                     ARGS parity --case linear --kind parity --trace ${damaged}/nowhere/x.json)
+tessera_program_test(report_without_file RANKS 1 CODE 2 ONCE "${one_message}[^\n]*nowhere.json"
+                     ARGS report ${damaged}/nowhere.json)
+tessera_program_test(report_of_something_else RANKS 1 CODE 2 ONCE "${one_message}[^\n]*not JSON"
+                     ARGS report ${golden})
+add_test(NAME workflow.report
+  COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:tessera_program> -DSCRATCH=${CMAKE_CURRENT_BINARY_DIR}/report
+          "-DLAUNCH=${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 4 ${MPIEXEC_PREFLAGS}"
+          -P ${CMAKE_CURRENT_SOURCE_DIR}/report.cmake)
+tessera_launch_environment(environment 4)
+set_tests_properties(workflow.report PROPERTIES PROCESSORS 4 TIMEOUT 150 LABELS "workflow;ranks-4"
+  ENVIRONMENT "${environment}")

@@ -147,14 +147,18 @@ TraceFile Timelines::collect(const std::string& command) const {
   const std::vector<std::string> texts =
       gather_strings(mesh_, timeline_of(mesh_, origin_, trace::take()).dump());
   if (texts.empty()) return {};
+  std::vector<ordered_json> timelines;
+  for (const std::string& text : texts) timelines.push_back(ordered_json::parse(text));
+  // Ranks on the host of rank 0 share its clock; others are aligned at the barrier.
+  const std::string host = timelines.front()["host"];
+  double shared = timelines.front()["origin"];
+  for (const ordered_json& own : timelines)
+    if (own["host"] == host) shared = std::min(shared, own["origin"].get<double>());
+
   Overlap sum;
   ordered_json events = ordered_json::array(), ranks = ordered_json::array();
-  ordered_json first;
-  for (const std::string& text : texts) {
-    ordered_json own = ordered_json::parse(text);
-    if (ranks.empty()) first = {{"host", own["host"]}, {"origin", own["origin"]}};
-    // Ranks of one host share a clock; others are aligned at the barrier.
-    const double origin = (own["host"] == first["host"] ? first : own)["origin"];
+  for (ordered_json& own : timelines) {
+    const double origin = own["host"] == host ? shared : own["origin"].get<double>();
     for (ordered_json& e : own["events"]) {
       if (e.contains("ts")) e["ts"] = std::round((e["ts"].get<double>() - origin) * 1e3) / 1e3;
       events.push_back(std::move(e));
