@@ -32,9 +32,13 @@ namespace {
 class KeepInStep : public ListenerBase {
  public:
   using ListenerBase::ListenerBase;
+  void testCaseStarting(const Catch::TestCaseInfo& info) override { name_ = info.name; }
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
-    tessera::test::agree(stats.totals.assertions.failed > 0 ? 1 : 0);
+    tessera::test::agree(stats.totals.assertions.failed > 0 ? 1 : 0, name_);
   }
+
+ private:
+  std::string name_;
 };
 CATCH_REGISTER_LISTENER(KeepInStep)
 
@@ -53,10 +57,11 @@ bool launched_as_registered(const char* program) {
   const char* expected = std::getenv("TESSERA_TEST_RANKS");
   const int found = tessera::test::world->size();
   if (expected == nullptr || std::to_string(found) == expected) return true;
-  std::fprintf(stderr,
-               "the test was registered for %s ranks and runs on %d; start it with\n"
-               "  TESSERA_TEST_RANKS=%s mpiexec -n %s %s\n",
-               expected, found, expected, expected, program);
+  if (tessera::test::world->rank() == 0)
+    std::fprintf(stderr,
+                 "the test was registered for %s ranks and runs on %d; start it with\n"
+                 "  TESSERA_TEST_RANKS=%s mpiexec -n %s %s\n",
+                 expected, found, expected, expected, program);
   return false;
 }
 
@@ -66,14 +71,13 @@ int run_ranks(Catch::Session& session, int argc, char** argv) {
   int code = static_cast<int>(tessera::ExitCode::environment);
   if (launched_as_registered(argv[0])) {
     try {
-      tessera::test::redirect_output(argv[0]);
-      code = session.run();
+      tessera::test::begin(argv[0]);
+      code = tessera::test::agree(session.run());
     } catch (const std::exception& error) {
       std::fprintf(stderr, "rank %d: %s\n", tessera::test::world->rank(), error.what());
       tessera::Environment::abort(1);
     }
   }
-  code = tessera::test::agree(code);
   tessera::test::world.reset();
   return code;
 }

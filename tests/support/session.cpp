@@ -20,7 +20,8 @@ namespace {
 using namespace std::chrono_literals;
 constexpr auto kPatience = 20s;
 
-std::filesystem::path log_path;  // empty on rank 0
+std::filesystem::path log_path;       // empty on rank 0
+MPI_Comm ranks_here = MPI_COMM_NULL;  // apart from what tests send
 
 std::filesystem::path log_directory() {
   const char* chosen = std::getenv("TESSERA_TEST_LOG_DIR");
@@ -51,7 +52,8 @@ std::string join(const std::vector<int>& codes) {
 
 std::optional<Communicator> world;
 
-void redirect_output(const std::string& program) {
+void begin(const std::string& program) {
+  MPI_Comm_dup(MPI_COMM_WORLD, &ranks_here);
   if (world->rank() == 0) return;
   std::filesystem::create_directories(log_directory());
   const auto name = std::filesystem::path(program).filename().string() + '.' +
@@ -60,11 +62,10 @@ void redirect_output(const std::string& program) {
   if (std::freopen(log_path.c_str(), "w", stdout) == nullptr) log_path.clear();
 }
 
-int agree(int code) {
-  if (!world || world->size() == 1) return code;
+int agree(int code, const std::string& what) {
   std::vector<int> codes(static_cast<std::size_t>(world->size()));
   MPI_Request request;
-  MPI_Iallgather(&code, 1, MPI_INT, codes.data(), 1, MPI_INT, MPI_COMM_WORLD, &request);
+  MPI_Iallgather(&code, 1, MPI_INT, codes.data(), 1, MPI_INT, ranks_here, &request);
   const auto start = std::chrono::steady_clock::now();
   for (int done = 0; done == 0;) {
     MPI_Test(&request, &done, MPI_STATUS_IGNORE);
@@ -78,9 +79,10 @@ int agree(int code) {
   }
   const auto lowest = std::find_if(codes.begin(), codes.end(), [](int c) { return c != 0; });
   if (lowest == codes.end()) return 0;
-  if (lowest - codes.begin() == world->rank()) {
+  if (!what.empty() && lowest - codes.begin() == world->rank()) {
     show_log();
-    std::fprintf(stderr, "failed on rank%s of %d\n", join(codes).c_str(), world->size());
+    std::fprintf(stderr, "failed on rank%s of %d: %s\n", join(codes).c_str(), world->size(),
+                 what.c_str());
   }
   return *std::max_element(codes.begin(), codes.end());
 }
