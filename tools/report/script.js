@@ -107,7 +107,7 @@ function drawHead() {
   if (cases.length) {
     tile(`${cases.filter(c => c.pass).length} of ${cases.length}`, 'cases hold');
     const worst = cases.reduce((a, b) => (a.max_rel / a.tolerance > b.max_rel / b.tolerance ? a : b));
-    tile(exponent(worst.max_rel), `largest difference (bound ${exponent(worst.tolerance)})`);
+    tile(exponent(worst.max_rel), `largest difference, bound ${exponent(worst.tolerance).replace('-', '\u2011')}`);
     tile(bytes(Math.max(...cases.map(c => c.peak_bytes))), 'largest peak of a rank');
     tile(bytes(Math.max(...cases.map(sent))), 'sent by a rank, most of any case');
   }
@@ -129,10 +129,10 @@ function drawHead() {
 function drawParity() {
   const columns = [
     {title: 'case', text: true, value: c => c.name, show: c => breakable(c.name)},
-    {title: 'kind', text: true, value: c => c.kind, optional: !several},
+    {title: '', text: true, value: c => c.pass, show: c => pill(c.pass)},
+    {title: 'kind', text: true, value: c => c.kind, optional: true},
     ...(several ? [{title: 'mesh', text: true, value: c => `${meshName(c.run.mesh)} ${c.run.dtype}`}]
       : []),
-    {title: '', text: true, value: c => c.pass, show: c => pill(c.pass)},
     {title: 'max rel', value: c => c.max_rel, show: c => exponent(c.max_rel)},
     {title: 'bound', value: c => c.tolerance, show: c => exponent(c.tolerance), optional: true},
     {title: 'in', text: true, value: c => c.worst, optional: true},
@@ -152,8 +152,9 @@ function drawParity() {
     const inner = h('tr', {hidden: ''}, h('td', {class: 'inner text', colspan: width},
       h('p', {}, c.problem), tensors));
     line.addEventListener('click', () => { inner.hidden = !inner.hidden; });
-    return [...c.failures.map(f => h('tr', {}, h('td', {class: 'text failure', colspan: width}, f))),
-      inner];
+    const failures = h('tr', {}, h('td', {class: 'text failure', colspan: width},
+      c.failures.map(f => h('div', {}, f))));
+    return c.failures.length ? [failures, inner] : [inner];
   });
 }
 
@@ -424,7 +425,7 @@ function drawSchedule() {
   function show() {
     const p = plan(), t = Number($('schedule-step').value);
     $('schedule-label').textContent = `${t + 1} of ${p.panels}`;
-    $('schedule-grid').style.gridTemplateColumns = `repeat(${p.cols}, minmax(6.6rem, min(20rem, ${90 / p.cols}vw)))`;
+    $('schedule-grid').style.gridTemplateColumns = `repeat(${p.cols}, minmax(6.6rem, min(20rem, ${80 / p.cols}vw)))`;
     $('schedule-grid').replaceChildren(...p.ranks.map((r, k) => {
       const step = r.steps[t];
       return tip(h('div', {class: 'rank'},
