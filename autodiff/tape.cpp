@@ -293,6 +293,7 @@ void Tape::backward(const std::vector<Seed>& seeds) {
       // Errors and ledgers of the backward pass name the layer of the forward pass.
       const LedgerContextScope scope({node.context.scope, Purpose::gradient});
       const trace::Span span(trace::Kind::backward, node.context.scope);
+      check_replicas(node.gradient, node.function.c_str(), "gradient of output");
       std::vector<DTensor> gradients = node.backward(node.context, node.gradient);
       node.gradient = DTensor();
       for (std::size_t slot = 0; slot < node.inputs.size(); ++slot)

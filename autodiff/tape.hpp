@@ -20,6 +20,7 @@
 #include "tessera/autodiff/budget.hpp"
 #include "tessera/autodiff/contract.hpp"
 #include "tessera/mesh/dtensor.hpp"
+#include "tessera/mesh/replicas.hpp"
 
 namespace tessera {
 
@@ -194,7 +195,9 @@ Var apply(const F& function, const std::array<Var, F::inputs.size()>& inputs) {
   Scope scope(F::name);
   BoundContract contract = bind(F::name, function.contract(), values.data(), n);
   FunctionContext context(F::name, contract.mesh, needs_grad, tape != nullptr);
+  for (std::size_t k = 0; k < n; ++k) check_replicas(values[k], F::name, F::inputs[k]);
   DTensor output = function.forward(context, values);
+  check_replicas(output, F::name, "output");
   if (tape == nullptr) return Var::constant(std::move(output));
   auto backward = [function](FunctionContext& ctx, const DTensor& gradient) {
     std::array<DTensor, n> gradients = function.backward(ctx, gradient);

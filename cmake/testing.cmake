@@ -60,7 +60,7 @@ endfunction()
 # What a run on so many ranks needs in its environment on this machine: nothing beyond our own
 # variables unless the MPI is Open MPI. tools/mpi_env.sh is the same for shells.
 function(tessera_launch_environment variable ranks)
-  set(environment TESSERA_TEST_RANKS=${ranks} TESSERA_TIMEOUT_S=60)
+  set(environment TESSERA_TEST_RANKS=${ranks} TESSERA_TIMEOUT_S=60 TESSERA_LOCKSTEP=1)
   if(ranks GREATER 1)
     list(APPEND environment TESSERA_THREADS=1)
   endif()

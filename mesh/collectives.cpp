@@ -87,6 +87,10 @@ Group group_of(const DeviceMesh& mesh, std::span<const int> axes) {
   return group;
 }
 
+Content content_of(const Tensor& tensor, const Group& group) {
+  return {tensor.dtype(), tensor.numel(), group.ranks.front()};
+}
+
 std::vector<Tensor> equal_parts(const Tensor& tensor, int dim, int parts, const char* operation,
                                 const std::string& label) {
   dim = normalize_dim(dim, tensor.ndim(), operation);
@@ -98,14 +102,15 @@ std::vector<Tensor> equal_parts(const Tensor& tensor, int dim, int parts, const 
 }
 
 Tensor all_gather(const DeviceMesh& mesh, int axis, const Tensor& local, int dim,
-                  const std::string& label) {
+                  const std::string& label, CallSite where) {
   const Group group = group_of(mesh, std::span<const int>(&axis, 1));
   check_buffer(mesh, "all_gather", label, local);
   dim = normalize_dim(dim, local.ndim(), "all_gather");
   if (group.size() == 1) return local.clone();
   const Shape shape = with_dim(local.shape(), dim, local.size(dim) * group.size());
   const Tensor whole = Tensor::empty(shape, local.dtype(), local.device());
-  Operation operation(mesh, {"all_gather", mesh.axis_name(axis), label}, local.dtype());
+  Operation operation(mesh, {"all_gather", mesh.axis_name(axis), label, where},
+                      content_of(local, group));
   const std::vector<Tensor> same(group.ranks.size(), local);
   swap_blocks(operation, group, same, equal_parts(whole, dim, group.size(), "all_gather", label));
   operation.close();
@@ -113,7 +118,7 @@ Tensor all_gather(const DeviceMesh& mesh, int axis, const Tensor& local, int dim
 }
 
 Tensor all_to_all(const DeviceMesh& mesh, int axis, const Tensor& local, int split_dim,
-                  int concat_dim, const std::string& label) {
+                  int concat_dim, const std::string& label, CallSite where) {
   const Group group = group_of(mesh, std::span<const int>(&axis, 1));
   check_buffer(mesh, "all_to_all", label, local);
   concat_dim = normalize_dim(concat_dim, local.ndim(), "all_to_all");
@@ -123,7 +128,8 @@ Tensor all_to_all(const DeviceMesh& mesh, int axis, const Tensor& local, int spl
   const Shape shape =
       with_dim(part, concat_dim, part[static_cast<std::size_t>(concat_dim)] * group.size());
   const Tensor whole = Tensor::empty(shape, local.dtype(), local.device());
-  Operation operation(mesh, {"all_to_all", mesh.axis_name(axis), label}, local.dtype());
+  Operation operation(mesh, {"all_to_all", mesh.axis_name(axis), label, where},
+                      content_of(local, group));
   swap_blocks(operation, group, send,
               equal_parts(whole, concat_dim, group.size(), "all_to_all", label));
   operation.close();
@@ -168,32 +174,36 @@ void scatter_rounds(Operation& operation, const Group& group, int root, const Te
 }
 
 void broadcast(const DeviceMesh& mesh, int axis, int root, const Tensor& tensor,
-               const std::string& label) {
+               const std::string& label, CallSite where) {
   const Group group = group_of(mesh, std::span<const int>(&axis, 1));
   check_root(group, root, "broadcast", label);
   check_buffer(mesh, "broadcast", label, tensor);
   if (group.size() == 1) return;
-  Operation operation(mesh, {"broadcast", mesh.axis_name(axis), label}, tensor.dtype());
+  Operation operation(mesh, {"broadcast", mesh.axis_name(axis), label, where},
+                      content_of(tensor, group));
   broadcast_rounds(operation, group, root, tensor);
   operation.close();
 }
 
 Tensor scatter(const DeviceMesh& mesh, int axis, int root, const Tensor& full,
-               const Shape& full_shape, DType dtype, int dim, const std::string& label) {
+               const Shape& full_shape, DType dtype, int dim, const std::string& label,
+               CallSite where) {
   const Group group = group_of(mesh, std::span<const int>(&axis, 1));
   check_root(group, root, "scatter", label);
   dim = normalize_dim(dim, static_cast<int>(full_shape.size()), "scatter");
   check_even(full_shape, dim, group.size(), "scatter", label);
-  collective_try(mesh, [&] {
+  const auto check = [&] {
     if (group.me == root) check_root_tensor(full, full_shape, dtype, "scatter", label);
-  });
+  };
+  collective_try(mesh, check, where);
   const std::int64_t size = full_shape[static_cast<std::size_t>(dim)] / group.size();
   const Tensor part = Tensor::empty(with_dim(full_shape, dim, size), dtype, mesh.device());
   if (group.size() == 1) {
     copy(full, part);
     return part;
   }
-  Operation operation(mesh, {"scatter", mesh.axis_name(axis), label}, dtype);
+  Operation operation(mesh, {"scatter", mesh.axis_name(axis), label, where},
+                      content_of(part, group));
   scatter_rounds(operation, group, root, full, dim, part);
   operation.close();
   return part;

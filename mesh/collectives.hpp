@@ -47,6 +47,7 @@ struct OpLabel {
   const char* op;     // "relayout"
   std::string axis;   // "cp1"
   std::string label;  // "skew a"
+  CallSite where = CallSite::current();
 };
 
 // The primitive under all others: any pattern of messages, receives posted before sends, several
@@ -57,42 +58,46 @@ Pending exchange(const DeviceMesh& mesh, const OpLabel& label, std::vector<Outgo
 
 // Sends to the rank at coordinate + offset of the axis and receives from coordinate - offset.
 Pending shift(const DeviceMesh& mesh, int axis, int offset, const Tensor& send,
-              const Tensor& receive, const std::string& label);
+              const Tensor& receive, const std::string& label,
+              CallSite where = CallSite::current());
 // Exchange with the mirror rank (j, i) of the CP grid. MeshError unless cp0 == cp1.
 Pending mirror(const DeviceMesh& mesh, const Tensor& send, const Tensor& receive,
-               const std::string& label);
+               const std::string& label, CallSite where = CallSite::current());
 
 // In place; returns when done. Reduces over all ranks of the axes together, as one group.
 // sum and avg in at least f32, rounded to the dtype once at the end; max and min exact.
 // Small: recursive doubling; large: ring reduce-scatter and all-gather.
 void all_reduce(const DeviceMesh& mesh, std::span<const int> axes, ReduceOp op,
-                const Tensor& tensor, const std::string& label);
+                const Tensor& tensor, const std::string& label,
+                CallSite where = CallSite::current());
 inline void all_reduce(const DeviceMesh& mesh, int axis, ReduceOp op, const Tensor& tensor,
-                       const std::string& label) {
-  all_reduce(mesh, std::span<const int>(&axis, 1), op, tensor, label);
+                       const std::string& label, CallSite where = CallSite::current()) {
+  all_reduce(mesh, std::span<const int>(&axis, 1), op, tensor, label, where);
 }
 
 // Concatenates the locals along dim in coordinate order.
 Tensor all_gather(const DeviceMesh& mesh, int axis, const Tensor& local, int dim,
-                  const std::string& label);
+                  const std::string& label, CallSite where = CallSite::current());
 // Sum over the axis; returns the own equal part along dim (UnevenError if it does not divide).
 Tensor reduce_scatter(const DeviceMesh& mesh, int axis, const Tensor& tensor, int dim,
-                      const std::string& label);
+                      const std::string& label, CallSite where = CallSite::current());
 // Splits along `split_dim`, sends part c to coordinate c, concatenates along `concat_dim`.
 Tensor all_to_all(const DeviceMesh& mesh, int axis, const Tensor& local, int split_dim,
-                  int concat_dim, const std::string& label);
+                  int concat_dim, const std::string& label, CallSite where = CallSite::current());
 // In place, from coordinate `root` of the axis.
 void broadcast(const DeviceMesh& mesh, int axis, int root, const Tensor& tensor,
-               const std::string& label);
+               const std::string& label, CallSite where = CallSite::current());
 // Equal parts along dim of the root's tensor; other ranks pass an undefined `full`.
 Tensor scatter(const DeviceMesh& mesh, int axis, int root, const Tensor& full,
-               const Shape& full_shape, DType dtype, int dim, const std::string& label);
-void barrier(const DeviceMesh& mesh);
+               const Shape& full_shape, DType dtype, int dim, const std::string& label,
+               CallSite where = CallSite::current());
+void barrier(const DeviceMesh& mesh, CallSite where = CallSite::current());
 
 // A number that steers control flow, equal on all ranks because it comes from rank 0.
 class ControlScalar {
  public:
-  static ControlScalar broadcast(const DeviceMesh& mesh, std::int64_t value_on_rank_0);
+  static ControlScalar broadcast(const DeviceMesh& mesh, std::int64_t value_on_rank_0,
+                                 CallSite where = CallSite::current());
   std::int64_t value() const { return value_; }
 
  private:
@@ -102,15 +107,19 @@ class ControlScalar {
 
 // Runs work that may fail on one rank only (files, parsing). If any rank threw, every rank throws
 // an error of the lowest failing rank's kind, exit code and text, with the number of others.
-void collective_try(const DeviceMesh& mesh, const std::function<void()>& work);
+void collective_try(const DeviceMesh& mesh, const std::function<void()>& work,
+                    CallSite where = CallSite::current());
 
 // Bytes from rank 0 to all (metadata, error texts).
-std::string broadcast_string(const DeviceMesh& mesh, std::string value_on_rank_0);
+std::string broadcast_string(const DeviceMesh& mesh, std::string value_on_rank_0,
+                             CallSite where = CallSite::current());
 
 // Bytes from all ranks to rank 0, by rank; empty on the others (timelines, ledgers).
-std::vector<std::string> gather_strings(const DeviceMesh& mesh, const std::string& own);
+std::vector<std::string> gather_strings(const DeviceMesh& mesh, const std::string& own,
+                                        CallSite where = CallSite::current());
 
 // True on all ranks of the axes iff the values are bitwise equal there.
-bool replicas_identical(const DeviceMesh& mesh, std::span<const int> axes, const Tensor& tensor);
+bool replicas_identical(const DeviceMesh& mesh, std::span<const int> axes, const Tensor& tensor,
+                        CallSite where = CallSite::current());
 
 }  // namespace tessera

@@ -3,12 +3,18 @@
 #pragma once
 
 #include <cstdint>
+#include <source_location>
 #include <string>
 #include <vector>
 
 #include "tessera/runtime/dtype.hpp"
 
 namespace tessera {
+
+// Where an operation was called: a last parameter with this default on every function that makes
+// one, so that errors name the line of the layer and not one of the mesh.
+using CallSite = std::source_location;
+std::string format(const CallSite& where);  // "layers/schedule/panel_ring.cpp:60"
 
 // One collective operation or exchange as this rank saw it. Messages to oneself are local copies
 // and are not counted.
@@ -23,6 +29,7 @@ struct CommRecord {
   std::int64_t bytes = 0;     // sent by this rank
   double begin = 0;           // seconds since the mesh was made
   double end = 0;             // when its wait ended
+  CallSite where = {};
 };
 
 // Sums of records that share op and axis, in order of first appearance.

@@ -41,6 +41,8 @@ struct Communicator::State {
   int rank = 0;
   int size = 1;
   int max_tag = std::numeric_limits<int>::max();
+  Communicator beside = {};
+  int beside_calls = 0;
 
   State() = default;
   State(const State&) = delete;
@@ -105,6 +107,11 @@ Communicator Communicator::split(int color, int key) const {
   return c;
 }
 
+Communicator::Beside Communicator::beside() const {
+  if (state_->beside.size() == 0) state_->beside = split(0, rank());
+  return {state_->beside, state_->beside_calls++};
+}
+
 int Communicator::rank() const {
   return state_ ? state_->rank : -1;
 }
@@ -120,8 +127,8 @@ void Communicator::set_max_chunk_bytes(std::int64_t bytes) {
 }
 
 template <class Post>
-Communicator::Request Communicator::post(int peer, std::int64_t bytes, const char* call,
-                                         const Post& post_chunk) const {
+Communicator::Request Communicator::post(int peer, std::int64_t bytes, Parts parts,
+                                         const char* call, const Post& post_chunk) const {
   if (peer < 0 || peer >= size() || state_->comm == MPI_COMM_NULL)
     throw RangeError({.problem = "no such peer",
                       .operation = call,
@@ -129,7 +136,8 @@ Communicator::Request Communicator::post(int peer, std::int64_t bytes, const cha
                       .expected = fmt::format("a rank of {} joined by MPI", size())});
   Request request;
   request.state_ = std::make_shared<Request::State>();
-  const std::int64_t limit = max_chunk_bytes;
+  const std::int64_t limit =
+      parts == Parts::whole ? std::numeric_limits<int>::max() : max_chunk_bytes.load();
   for (std::int64_t begin = 0; begin < bytes; begin += limit) {
     const auto count = static_cast<int>(std::min(limit, bytes - begin));
     check(post_chunk(begin, count, &request.state_->chunks.emplace_back(MPI_REQUEST_NULL)), call);
@@ -137,20 +145,33 @@ Communicator::Request Communicator::post(int peer, std::int64_t bytes, const cha
   return request;
 }
 
-Communicator::Request Communicator::send(int peer, const void* data, std::int64_t bytes,
-                                         int tag) const {
-  return post(peer, bytes, "MPI_Isend", [&](std::int64_t begin, int count, MPI_Request* request) {
-    return MPI_Isend(static_cast<const char*>(data) + begin, count, MPI_BYTE, peer, tag,
-                     state_->comm, request);
-  });
+Communicator::Request Communicator::send(int peer, const void* data, std::int64_t bytes, int tag,
+                                         Parts parts) const {
+  return post(peer, bytes, parts, "MPI_Isend",
+              [&](std::int64_t begin, int count, MPI_Request* request) {
+                return MPI_Isend(static_cast<const char*>(data) + begin, count, MPI_BYTE, peer, tag,
+                                 state_->comm, request);
+              });
 }
 
-Communicator::Request Communicator::receive(int peer, void* data, std::int64_t bytes,
-                                            int tag) const {
-  return post(peer, bytes, "MPI_Irecv", [&](std::int64_t begin, int count, MPI_Request* request) {
-    return MPI_Irecv(static_cast<char*>(data) + begin, count, MPI_BYTE, peer, tag, state_->comm,
-                     request);
-  });
+Communicator::Request Communicator::receive(int peer, void* data, std::int64_t bytes, int tag,
+                                            Parts parts) const {
+  return post(peer, bytes, parts, "MPI_Irecv",
+              [&](std::int64_t begin, int count, MPI_Request* request) {
+                return MPI_Irecv(static_cast<char*>(data) + begin, count, MPI_BYTE, peer, tag,
+                                 state_->comm, request);
+              });
+}
+
+std::optional<Communicator::Arrived> Communicator::probe(int tag) const {
+  if (size() == 0 || state_->comm == MPI_COMM_NULL) return std::nullopt;
+  int found = 0;
+  MPI_Status status;
+  check(MPI_Iprobe(MPI_ANY_SOURCE, tag, state_->comm, &found, &status), "MPI_Iprobe");
+  if (found == 0) return std::nullopt;
+  int bytes = 0;
+  check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+  return Arrived{status.MPI_SOURCE, bytes};
 }
 
 bool Communicator::Request::test() {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace tessera {
 
@@ -22,11 +23,20 @@ class Communicator {
   // colour gives an empty communicator (size() == 0).
   Communicator split(int color, int key) const;
 
+  // The same ranks apart from their messages, made by the first call and then kept as long as this
+  // communicator; and a count of calls. Collective: both are equal on all ranks. What belongs to
+  // one mesh is told apart by the number, so that a late message of a mesh that others have given
+  // up meets nothing: freeing a communicator while messages are on their way to it is no option.
+  struct Beside;
+  Beside beside() const;
+
   int rank() const;
   int size() const;
 
-  // Non-blocking messages of bytes; counts above 2^31-1 (or max_chunk_bytes()) go in chunks.
-  // Buffers must stay until test() has returned true.
+  // Non-blocking messages of bytes; counts above 2^31-1 (or max_chunk_bytes()) go in chunks, unless
+  // the message is to be found by probe() as a whole. Buffers must stay until test() has returned
+  // true.
+  enum class Parts { chunks, whole };
   class Request {
    public:
     bool test();  // true once complete; later calls too
@@ -35,18 +45,33 @@ class Communicator {
     struct State;
     std::shared_ptr<State> state_;
   };
-  Request send(int peer, const void* data, std::int64_t bytes, int tag) const;
-  Request receive(int peer, void* data, std::int64_t bytes, int tag) const;
+  Request send(int peer, const void* data, std::int64_t bytes, int tag,
+               Parts parts = Parts::chunks) const;
+  Request receive(int peer, void* data, std::int64_t bytes, int tag,
+                  Parts parts = Parts::chunks) const;
   int max_tag() const;
+
+  // A message with this tag that has arrived and can be received, from any rank; never waits.
+  struct Arrived {
+    int peer;
+    std::int64_t bytes;
+  };
+  std::optional<Arrived> probe(int tag) const;
 
   // For tests of chunking only. Equal on all ranks.
   static void set_max_chunk_bytes(std::int64_t bytes);
 
  private:
   template <class Post>
-  Request post(int peer, std::int64_t bytes, const char* call, const Post& post_chunk) const;
+  Request post(int peer, std::int64_t bytes, Parts parts, const char* call,
+               const Post& post_chunk) const;
   struct State;
   std::shared_ptr<State> state_;
+};
+
+struct Communicator::Beside {
+  Communicator communicator;
+  int number = 0;
 };
 
 }  // namespace tessera

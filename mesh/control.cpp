@@ -24,11 +24,13 @@ Tensor control_values(const std::vector<std::int64_t>& values) {
 }
 
 void broadcast_to_all(const DeviceMesh& mesh, int root, const Tensor& tensor,
-                      const std::string& label) {
+                      const std::string& label, CallSite where) {
   if (mesh.ranks() == 1) return;
   const std::vector<int> axes = all_axes(mesh);
-  Operation operation(mesh, {"broadcast", mesh.axes_name(axes), label}, tensor.dtype());
-  broadcast_rounds(operation, group_of(mesh, axes), root, tensor);
+  const Group group = group_of(mesh, axes);
+  Operation operation(mesh, {"broadcast", mesh.axes_name(axes), label, where},
+                      content_of(tensor, group));
+  broadcast_rounds(operation, group, root, tensor);
   operation.close();
 }
 
@@ -38,14 +40,14 @@ Tensor control_bytes(std::int64_t count) {
 }
 
 std::string broadcast_text(const DeviceMesh& mesh, int root, const std::string& text,
-                           const std::string& label) {
+                           const std::string& label, CallSite where) {
   const Tensor length = control_values({static_cast<std::int64_t>(text.size())});
-  broadcast_to_all(mesh, root, length, label);
+  broadcast_to_all(mesh, root, length, label, where);
   const std::int64_t bytes = *length.host_data<std::int64_t>();
   const Tensor buffer = control_bytes(bytes);
   auto* data = buffer.host_data<std::uint8_t>();
   if (mesh.rank() == root) std::copy(text.begin(), text.end(), data);
-  broadcast_to_all(mesh, root, buffer, label);
+  broadcast_to_all(mesh, root, buffer, label, where);
   return {data, data + bytes};
 }
 
@@ -95,7 +97,7 @@ template <class... Kinds>
   rethrow_as<TypeError, MeshError, PlacementError, PartialError, UnevenError, ShapeError,
              RangeError, StrideError, UnsupportedError, GradientError, UsageError, FileError,
              StateDictError, CommStateError, InitError, MpiError, DeviceError, TimeoutError,
-             LockstepError, OutOfMemoryError, AssertionError, BudgetError>(failure);
+             LockstepError, OutOfMemoryError, AssertionError, BudgetError, ReplicaError>(failure);
 }
 
 std::optional<Failure> failure_of(const std::function<void()>& work) {
@@ -121,23 +123,26 @@ std::vector<int> all_axes(const DeviceMesh& mesh) {
   return axes;
 }
 
-void barrier(const DeviceMesh& mesh) {
-  all_reduce_as("barrier", mesh, all_axes(mesh), ReduceOp::max, control_values({0}), "");
+void barrier(const DeviceMesh& mesh, CallSite where) {
+  all_reduce_as("barrier", mesh, all_axes(mesh), ReduceOp::max, control_values({0}), "", where);
 }
 
-ControlScalar ControlScalar::broadcast(const DeviceMesh& mesh, std::int64_t value_on_rank_0) {
+ControlScalar ControlScalar::broadcast(const DeviceMesh& mesh, std::int64_t value_on_rank_0,
+                                       CallSite where) {
   const Tensor value = control_values({value_on_rank_0});
-  broadcast_to_all(mesh, 0, value, "control");
+  broadcast_to_all(mesh, 0, value, "control", where);
   return ControlScalar(*value.host_data<std::int64_t>());
 }
 
-std::string broadcast_string(const DeviceMesh& mesh, std::string value_on_rank_0) {
-  return broadcast_text(mesh, 0, value_on_rank_0, "text");
+std::string broadcast_string(const DeviceMesh& mesh, std::string value_on_rank_0, CallSite where) {
+  return broadcast_text(mesh, 0, value_on_rank_0, "text", where);
 }
 
-std::vector<std::string> gather_strings(const DeviceMesh& mesh, const std::string& own) {
+std::vector<std::string> gather_strings(const DeviceMesh& mesh, const std::string& own,
+                                        CallSite where) {
   if (mesh.ranks() == 1) return {own};
-  Operation operation(mesh, {"gather", mesh.axes_name(all_axes(mesh)), "text"}, DType::boolean);
+  Operation operation(mesh, {"gather", mesh.axes_name(all_axes(mesh)), "text", where},
+                      {.dtype = DType::boolean});
   const Tensor length = control_values({static_cast<std::int64_t>(own.size())});
   const Tensor bytes = control_bytes(static_cast<std::int64_t>(own.size()));
   std::copy(own.begin(), own.end(), bytes.host_data<std::uint8_t>());
@@ -162,19 +167,19 @@ std::vector<std::string> gather_strings(const DeviceMesh& mesh, const std::strin
   return all;
 }
 
-void collective_try(const DeviceMesh& mesh, const std::function<void()>& work) {
+void collective_try(const DeviceMesh& mesh, const std::function<void()>& work, CallSite where) {
   if (mesh.ranks() == 1) return work();
   const std::optional<Failure> own = failure_of(work);
   // After a time-out there is nobody to agree with.
   if (own && !mesh.state().unfinished.empty()) rethrow(*own);
   const std::vector<int> axes = all_axes(mesh);
   const Tensor lowest = control_values({own ? mesh.rank() : mesh.ranks()});
-  all_reduce_as("agree", mesh, axes, ReduceOp::min, lowest, "failing rank");
+  all_reduce_as("agree", mesh, axes, ReduceOp::min, lowest, "failing rank", where);
   const auto rank = static_cast<int>(*lowest.host_data<std::int64_t>());
   if (rank == mesh.ranks()) return;
   const Tensor failed = control_values({own ? 1 : 0});
-  all_reduce_as("agree", mesh, axes, ReduceOp::sum, failed, "failing ranks");
-  Failure first = unpack(broadcast_text(mesh, rank, own ? pack(*own) : "", "error"));
+  all_reduce_as("agree", mesh, axes, ReduceOp::sum, failed, "failing ranks", where);
+  Failure first = unpack(broadcast_text(mesh, rank, own ? pack(*own) : "", "error", where));
   const std::int64_t others = *failed.host_data<std::int64_t>() - 1;
   std::string& hint = first.facts.hint;
   hint += fmt::format("{}on rank {}", hint.empty() ? "" : "; ", rank);
@@ -182,11 +187,12 @@ void collective_try(const DeviceMesh& mesh, const std::function<void()>& work) {
   rethrow(first);
 }
 
-bool replicas_identical(const DeviceMesh& mesh, std::span<const int> axes, const Tensor& tensor) {
+bool replicas_identical(const DeviceMesh& mesh, std::span<const int> axes, const Tensor& tensor,
+                        CallSite where) {
   const auto hash = static_cast<std::int64_t>(hash_of(tensor));
   // The largest of h and of ~h: if all hashes are equal, these are complements as well.
   const Tensor most = control_values({hash, ~hash});
-  all_reduce_as("compare", mesh, axes, ReduceOp::max, most, "replicas");
+  all_reduce_as("compare", mesh, axes, ReduceOp::max, most, "replicas", where);
   const auto* v = most.host_data<std::int64_t>();
   return v[0] == ~v[1];
 }

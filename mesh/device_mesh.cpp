@@ -64,6 +64,20 @@ void agree_on_shape(const DeviceMesh& line, const MeshShape& shape) {
                    .expected = "one shape on all ranks"});
 }
 
+struct Watchers {
+  bool lockstep = false;
+  bool check_replicas = false;
+};
+
+// What any rank asks for, all do: the variables may not have reached every node.
+Watchers agree_on_watchers(const DeviceMesh& line, const Watchers& asked) {
+  const Tensor most =
+      Tensor::from_values({2}, {double(asked.lockstep), double(asked.check_replicas)}, DType::i64);
+  all_reduce(line, kCp1, ReduceOp::max, most, "watchers");
+  const auto* v = most.host_data<std::int64_t>();
+  return {v[0] != 0, v[1] != 0};
+}
+
 }  // namespace
 
 std::string format(const MeshShape& s) {
@@ -112,15 +126,24 @@ DeviceMesh DeviceMesh::create(const Communicator& communicator, MeshShape shape,
   if (communicator.size() == 0)
     throw InitError({.problem = "this rank is not part of the communicator",
                      .operation = "DeviceMesh::create"});
+  const Watchers asked{flag_from_environment("TESSERA_LOCKSTEP"),
+                       flag_from_environment("TESSERA_CHECK_REPLICAS")};
   // Operations of two meshes never meet, because each has a communicator of its own.
   const Communicator own = communicator.split(0, communicator.rank());
   DeviceMesh mesh;
   mesh.state_ = std::make_shared<State>(own, own.rank(), MeshShape{1, 1, own.size()}, cpu_device);
   agree_on_shape(mesh, shape);
+  const Watchers watchers = agree_on_watchers(mesh, asked);
   check_shape(shape, own.size(), "DeviceMesh::create");
   collective_try(mesh, [&] { require_device(device); });
   mesh.state_->set_shape(shape);
   mesh.state_->device = device;
+  if (own.size() > 1) {
+    const Communicator::Beside beside = communicator.beside();
+    mesh.state_->mailbox = std::make_unique<Mailbox>(beside.communicator, beside.number);
+    mesh.state_->lockstep = watchers.lockstep;
+    mesh.state_->check_replicas = watchers.check_replicas;
+  }
   mesh.state_->records.clear();
   return mesh;
 }

@@ -40,8 +40,8 @@ class DeviceMesh {
   // ask for the same shape.
   static DeviceMesh create(const Communicator& communicator, MeshShape shape,
                            Device device = cpu_device);
-  // Pretends to be `rank` of a mesh, on the meta device: plans and ledgers work, and tensors without
-  // memory travel; messages of real tensors throw InitError.
+  // Pretends to be `rank` of a mesh, on the meta device: plans and ledgers work, and tensors
+  // without memory travel; messages of real tensors throw InitError.
   static DeviceMesh dry_run(MeshShape shape, int rank);
 
   // The same ranks seen as (dp, cp), cp = cp0*cp1 flattened. Same communicator and sequence.

@@ -2,28 +2,19 @@
 #include "tessera/mesh/door.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <set>
-#include <thread>
 
+#include "tessera/mesh/activity.hpp"
+#include "tessera/mesh/testing.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/ops.hpp"
 #include "tessera/runtime/trace.hpp"
 
 namespace tessera {
 namespace {
-
-// Between polls: first only yield, since the peer may need this core, then sleep ever longer.
-void pause_after(std::int64_t polls) {
-  constexpr std::int64_t kYields = 1000;
-  if (polls < kYields) return std::this_thread::yield();
-  const std::int64_t step = std::min<std::int64_t>((polls - kYields) / 20, 9);
-  std::this_thread::sleep_for(std::chrono::microseconds(5 + 5 * step));
-}
 
 bool on_host(const Tensor& tensor) {
   return tensor.device().kind == DeviceKind::cpu;
@@ -44,8 +35,34 @@ double timeout_from_environment() {
   return seconds;
 }
 
-Operation::Operation(const DeviceMesh& mesh, OpLabel label, DType dtype) : mesh_(mesh) {
-  DeviceMesh::State& state = mesh.state();
+bool flag_from_environment(const char* variable) {
+  const char* text = std::getenv(variable);
+  const std::string_view value = text == nullptr ? "" : text;
+  if (value.empty() || value == "0") return false;
+  if (value == "1") return true;
+  throw UsageError({.problem = "a switch is 0 or 1",
+                    .operation = variable,
+                    .found = fmt::format("'{}'", value)});
+}
+
+Operation::Operation(const DeviceMesh& mesh, OpLabel label, const Content& content) : mesh_(mesh) {
+  begin(std::move(label), content.dtype);
+  if (mesh.state().lockstep) in_lockstep([&] { agree_on_collective(mesh, record_, content); });
+}
+
+Operation::Operation(const DeviceMesh& mesh, OpLabel label, const std::vector<Outgoing>& sends,
+                     const std::vector<Incoming>& receives)
+    : mesh_(mesh) {
+  const DType dtype = !sends.empty()      ? sends.front().data.dtype()
+                      : !receives.empty() ? receives.front().data.dtype()
+                                          : DType::boolean;
+  begin(std::move(label), dtype);
+  if (mesh.state().lockstep)
+    in_lockstep([&] { agree_on_exchange(mesh, record_, sends, receives); });
+}
+
+void Operation::begin(OpLabel label, DType dtype) {
+  DeviceMesh::State& state = mesh_.state();
   if (!state.unfinished.empty())
     throw CommStateError(
         {.problem = "an earlier operation on the mesh did not end: " + state.unfinished,
@@ -57,26 +74,31 @@ Operation::Operation(const DeviceMesh& mesh, OpLabel label, DType dtype) : mesh_
              .scope = current_scope(),
              .label = std::move(label.label),
              .dtype = dtype,
-             .begin = state.seconds()};
+             .begin = state.seconds(),
+             .where = label.where};
   // Different operations never match each other's messages, even if several are in flight.
   tag_ = static_cast<int>(record_.sequence % (std::int64_t{state.communicator.max_tag()} + 1));
   state.records.push_back(record_);
+  activity::begin(record_, state.rank, mesh_.ranks());
   if (trace::enabled()) posted_ = trace::now();
+}
+
+// Unless the ranks agree, the operation will never end.
+template <class Agree>
+void Operation::in_lockstep(const Agree& agree) {
+  std::string& unfinished = mesh_.state().unfinished;
+  unfinished = place_of(record_);
+  agree();
+  unfinished.clear();
 }
 
 Operation::~Operation() {
   if (closed_) return;
   DeviceMesh::State& state = mesh_.state();
-  if (state.unfinished.empty()) state.unfinished = name();
+  if (state.unfinished.empty()) state.unfinished = place_of(record_);
   for (auto* list : {&sends_, &receives_})
     for (Transfer& t : *list)
       if (!t.done) state.stranded.push_back(std::move(t));
-}
-
-std::string Operation::name() const {
-  return fmt::format("{} on {}, label '{}', number {}{}", record_.op, record_.axis, record_.label,
-                     record_.sequence,
-                     record_.scope.empty() ? "" : fmt::format(", layer {}", record_.scope));
 }
 
 void Operation::post(const std::vector<Outgoing>& sends, const std::vector<Incoming>& receives) {
@@ -108,6 +130,7 @@ void Operation::post(const std::vector<Outgoing>& sends, const std::vector<Incom
                      .operation = record_.op,
                      .found = mesh_.describe()});
   }
+  at_step(record_);
   const PurposeScope purpose(Purpose::communication);
   for (Transfer& t : receives_) {
     t.user.bump_version();
@@ -137,13 +160,8 @@ bool Operation::test() {
 
 void Operation::finish() {
   const trace::Span span(trace::Kind::wait, record_.op);
-  const double limit = mesh_.state().timeout_s;
-  const double begin = mesh_.state().seconds();
-  for (std::int64_t polls = 0; !test(); ++polls) {
-    const double waited = mesh_.state().seconds() - begin;
-    if (limit > 0 && waited > limit) time_out(waited);
-    pause_after(polls);
-  }
+  wait_until(
+      mesh_, record_, [this] { return test(); }, [this] { return missing(); });
 }
 
 void Operation::close() {
@@ -151,6 +169,7 @@ void Operation::close() {
   sends_.clear();
   receives_.clear();
   record_.end = mesh_.state().seconds();
+  activity::end(record_);
   std::vector<CommRecord>& records = mesh_.state().records;
   const auto entry = std::lower_bound(
       records.begin(), records.end(), record_.sequence,
@@ -169,26 +188,13 @@ void Operation::close() {
                 .bytes = record_.bytes});
 }
 
-void Operation::time_out(double waited) const {
-  std::set<int> silent;
-  std::set<int> not_taken;
+Missing Operation::missing() const {
+  Missing missing;
   for (const Transfer& t : receives_)
-    if (!t.done) silent.insert(t.peer);
+    if (!t.done) missing.silent.insert(t.peer);
   for (const Transfer& t : sends_)
-    if (!t.done) not_taken.insert(t.peer);
-  std::string problem = fmt::format("rank {} waited {:.1f} s in vain", mesh_.rank(), waited);
-  if (!silent.empty())
-    problem += fmt::format("; nothing came from rank(s) {}", fmt::join(silent, ", "));
-  if (!not_taken.empty())
-    problem += fmt::format("; rank(s) {} did not take their message", fmt::join(not_taken, ", "));
-  throw TimeoutError({.problem = problem,
-                      .operation = record_.op,
-                      .tensor = record_.label,
-                      .found = fmt::format("axis {}, operation number {} of {}", record_.axis,
-                                           record_.sequence, mesh_.describe()),
-                      .hint = "the silent ranks are elsewhere or gone; TESSERA_TIMEOUT_S sets the "
-                              "limit",
-                      .layer = record_.scope});
+    if (!t.done) missing.not_taken.insert(t.peer);
+  return missing;
 }
 
 }  // namespace tessera

@@ -13,6 +13,9 @@
 
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/device_mesh.hpp"
+#include "tessera/mesh/lockstep.hpp"
+#include "tessera/mesh/mailbox.hpp"
+#include "tessera/mesh/watch.hpp"
 
 namespace tessera {
 
@@ -50,8 +53,11 @@ class DeviceMesh::State {
 
   std::int64_t sequence = 0;  // of the next operation
   std::vector<CommRecord> records;
-  double timeout_s;             // 0: none
-  std::string unfinished = {};  // names the operation that was not waited for or failed
+  double timeout_s;                       // 0: none
+  bool lockstep = false;                  // TESSERA_LOCKSTEP
+  bool check_replicas = false;            // TESSERA_CHECK_REPLICAS
+  std::unique_ptr<Mailbox> mailbox = {};  // none on a single rank
+  std::string unfinished = {};            // names the operation that was not waited for or failed
   std::vector<Transfer> stranded;
 
  private:
@@ -60,11 +66,16 @@ class DeviceMesh::State {
 
 // TESSERA_TIMEOUT_S, default 300; UsageError unless it is a number >= 0.
 double timeout_from_environment();
+// "1": true; "0", empty or not set: false; UsageError for anything else.
+bool flag_from_environment(const char* variable);
 
 class Operation {
  public:
-  // Takes the next sequence number. CommStateError after an unfinished operation.
-  Operation(const DeviceMesh& mesh, OpLabel label, DType dtype);
+  // A collective or an exchange. Takes the next sequence number; in lockstep mode all ranks agree
+  // on it first. CommStateError after an unfinished operation.
+  Operation(const DeviceMesh& mesh, OpLabel label, const Content& content);
+  Operation(const DeviceMesh& mesh, OpLabel label, const std::vector<Outgoing>& sends,
+            const std::vector<Incoming>& receives);
   ~Operation();  // not closed: the mesh keeps the buffers and refuses further operations
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -83,8 +94,10 @@ class Operation {
   const DeviceMesh& mesh() const { return mesh_; }
 
  private:
-  std::string name() const;
-  [[noreturn]] void time_out(double waited) const;
+  void begin(OpLabel label, DType dtype);
+  template <class Agree>
+  void in_lockstep(const Agree& agree);
+  Missing missing() const;
 
   DeviceMesh mesh_;
   CommRecord record_;   // entered into the ledger at once, and again when closed
@@ -107,6 +120,7 @@ struct Group {
   }
 };
 Group group_of(const DeviceMesh& mesh, std::span<const int> axes);
+Content content_of(const Tensor& tensor, const Group& group);
 
 void broadcast_rounds(Operation& operation, const Group& group, int root, const Tensor& tensor);
 // `full` is read at the root only.
@@ -114,7 +128,7 @@ void scatter_rounds(Operation& operation, const Group& group, int root, const Te
                     const Tensor& part);
 // all_reduce under another name in the ledger.
 void all_reduce_as(const char* name, const DeviceMesh& mesh, std::span<const int> axes, ReduceOp op,
-                   const Tensor& tensor, const std::string& label);
+                   const Tensor& tensor, const std::string& label, CallSite where);
 
 // ShapeError unless the root holds what was announced. On the root only: inside collective_try().
 void check_root_tensor(const Tensor& full, const Shape& shape, DType dtype, const char* operation,

@@ -56,7 +56,8 @@ DTensor distribute(const Tensor& full, const DeviceMesh& mesh, const Placements&
 // Only mesh rank 0 holds it (others pass an undefined tensor): scatter along S axes, broadcast
 // along R axes, in mesh-axis order. shape and dtype are given on all ranks.
 DTensor distribute_from_root(const Tensor& full_on_root, const DeviceMesh& mesh,
-                             const Placements& placements, const Shape& shape, DType dtype);
+                             const Placements& placements, const Shape& shape, DType dtype,
+                             CallSite where = CallSite::current());
 
 // Builds the local block only.
 DTensor empty(const Shape& shape, DType dtype, const DeviceMesh& mesh,
@@ -69,7 +70,7 @@ DTensor uniform(const Shape& shape, DType dtype, const DeviceMesh& mesh,
 
 // The global tensor on every rank: all-gather or all-reduce per axis, last to first. GradientError
 // inside a ComputeScope in builds with assertions.
-Tensor full_tensor(const DTensor& x);
+Tensor full_tensor(const DTensor& x, CallSite where = CallSite::current());
 // Marks a forward or backward pass of this thread.
 class ComputeScope {
  public:
@@ -83,7 +84,8 @@ class ComputeScope {
 // all-reduce, P->S reduce-scatter; R->P and S->P are PlacementError), axis by axis, ascending. A
 // dim that is sharded stays on its mesh axis (PlacementError: use a relayout). The result is
 // row-major.
-DTensor redistribute(const DTensor& x, const Placements& placements, const std::string& label);
+DTensor redistribute(const DTensor& x, const Placements& placements, const std::string& label,
+                     CallSite where = CallSite::current());
 
 // The metadata guard. Checks in this order: defined (TypeError), shape (ShapeError), mesh
 // (MeshError), placements (PlacementError), no Partial (PartialError). Absent expectations are

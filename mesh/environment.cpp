@@ -165,13 +165,16 @@ Communicator Environment::world() const {
 
 void Environment::abort(int exit_code) {
   if (!initialized() || finalized()) std::_Exit(exit_code);
-  // MPI_Abort may itself wait; the job ends all the same.
-  std::thread([exit_code] {
-    std::this_thread::sleep_for(std::chrono::seconds(10));
-    std::_Exit(exit_code);
-  }).detach();
+  end_within(std::chrono::seconds(5), exit_code);  // MPI_Abort may itself wait
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
+}
+
+void Environment::end_within(std::chrono::seconds grace, int exit_code) {
+  std::thread([grace, exit_code] {
+    std::this_thread::sleep_for(grace);
+    std::_Exit(exit_code);
+  }).detach();
 }
 
 MpiInfo mpi_info() {

@@ -2,6 +2,7 @@
 // MPI for people who write a main(). Nothing else in the library initialises or finalises MPI.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -25,6 +26,10 @@ class Environment {
 
   // Ends the whole job after an error that other ranks may not share; never returns.
   [[noreturn]] static void abort(int exit_code);
+
+  // Ends this process if it is still there after so long, by a thread that makes no MPI call.
+  // What MPI may still wait for then, such as a message that will not come, no longer matters.
+  static void end_within(std::chrono::seconds grace, int exit_code);
 
  private:
   struct State;

@@ -150,10 +150,7 @@ Pending start(const DeviceMesh& mesh, const OpLabel& label, const std::vector<Ou
   copy_to_self(mesh, label, sends, receives);
   auto state = std::make_shared<Pending::State>();
   if (!local_on_all_ranks) {
-    const DType dtype = !sends.empty()      ? sends.front().data.dtype()
-                        : !receives.empty() ? receives.front().data.dtype()
-                                            : DType::boolean;
-    state->operation.emplace(mesh, label, dtype);
+    state->operation.emplace(mesh, label, sends, receives);
     state->operation->post(sends, receives);
   }
   return Pending(std::move(state));
@@ -179,7 +176,7 @@ Pending exchange(const DeviceMesh& mesh, const OpLabel& label, std::vector<Outgo
 }
 
 Pending shift(const DeviceMesh& mesh, int axis, int offset, const Tensor& send,
-              const Tensor& receive, const std::string& label) {
+              const Tensor& receive, const std::string& label, CallSite where) {
   check_axis(mesh, axis, "shift");
   check_alike("shift", label, send, receive);
   if (mutation() == Mutation::reverse_ring) offset = -offset;
@@ -187,12 +184,12 @@ Pending shift(const DeviceMesh& mesh, int axis, int offset, const Tensor& send,
   std::vector<int> from = to;
   to[static_cast<std::size_t>(axis)] += offset;
   from[static_cast<std::size_t>(axis)] -= offset;
-  return start(mesh, {"shift", mesh.axis_name(axis), label}, {{mesh.rank_of(to), send}},
+  return start(mesh, {"shift", mesh.axis_name(axis), label, where}, {{mesh.rank_of(to), send}},
                {{mesh.rank_of(from), receive}}, offset % mesh.size(axis) == 0);
 }
 
 Pending mirror(const DeviceMesh& mesh, const Tensor& send, const Tensor& receive,
-               const std::string& label) {
+               const std::string& label, CallSite where) {
   if (mesh.ndim() != 3 || mesh.size(kCp0) != mesh.size(kCp1))
     throw MeshError({.problem = "the mirror rank (j, i) exists on a square grid only",
                      .operation = "mirror",
@@ -203,7 +200,7 @@ Pending mirror(const DeviceMesh& mesh, const Tensor& send, const Tensor& receive
   check_alike("mirror", label, send, receive);
   const std::vector<int>& own = mesh.coordinate();
   const int peer = mesh.rank_of({own[kDp], own[kCp1], own[kCp0]});
-  return start(mesh, {"transpose", "cp0+cp1", label}, {{peer, send}}, {{peer, receive}},
+  return start(mesh, {"transpose", "cp0+cp1", label, where}, {{peer, send}}, {{peer, receive}},
                mesh.size(kCp0) == 1);
 }
 

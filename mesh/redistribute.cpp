@@ -25,32 +25,32 @@ Tensor own_part(const Tensor& x, int dim, const DeviceMesh& mesh, int axis) {
 }
 
 Tensor reduced(const Tensor& x, ReduceOp op, const DeviceMesh& mesh, int axis,
-               const std::string& label) {
+               const std::string& label, CallSite where) {
   const Tensor sum = x.clone();
-  all_reduce(mesh, axis, op, sum, label);
+  all_reduce(mesh, axis, op, sum, label, where);
   return sum;
 }
 
 Tensor reduce_to_shard(const Tensor& x, ReduceOp op, int dim, const DeviceMesh& mesh, int axis,
-                       const std::string& label) {
+                       const std::string& label, CallSite where) {
   if (op == ReduceOp::max || op == ReduceOp::min)
-    return own_part(reduced(x, op, mesh, axis, label), dim, mesh, axis);
-  if (op == ReduceOp::sum) return reduce_scatter(mesh, axis, x, dim, label);
+    return own_part(reduced(x, op, mesh, axis, label, where), dim, mesh, axis);
+  if (op == ReduceOp::sum) return reduce_scatter(mesh, axis, x, dim, label, where);
   // The mean is rounded once, as all_reduce does.
-  const Tensor mean = reduce_scatter(mesh, axis, x.to(at_least_f32(x.dtype())), dim, label);
+  const Tensor mean = reduce_scatter(mesh, axis, x.to(at_least_f32(x.dtype())), dim, label, where);
   scale(1.0 / mesh.size(axis), mean);
   return mean.to(x.dtype());
 }
 
 // One transition of the table on one axis.
 Tensor transition(const Tensor& x, const Placement& from, const Placement& to,
-                  const DeviceMesh& mesh, int axis, const std::string& label) {
+                  const DeviceMesh& mesh, int axis, const std::string& label, CallSite where) {
   if (is_partial(from))
-    return is_replicate(to) ? reduced(x, op_of(from), mesh, axis, label)
-                            : reduce_to_shard(x, op_of(from), dim_of(to), mesh, axis, label);
+    return is_replicate(to) ? reduced(x, op_of(from), mesh, axis, label, where)
+                            : reduce_to_shard(x, op_of(from), dim_of(to), mesh, axis, label, where);
   if (is_replicate(from)) return own_part(x, dim_of(to), mesh, axis);
-  if (is_replicate(to)) return all_gather(mesh, axis, x, dim_of(from), label);
-  return all_to_all(mesh, axis, x, dim_of(to), dim_of(from), label);
+  if (is_replicate(to)) return all_gather(mesh, axis, x, dim_of(from), label, where);
+  return all_to_all(mesh, axis, x, dim_of(to), dim_of(from), label, where);
 }
 
 [[noreturn]] void refuse(const DTensor& x, const Placements& to, std::string problem,
@@ -90,7 +90,8 @@ ComputeScope::~ComputeScope() {
   --compute_scopes;
 }
 
-DTensor redistribute(const DTensor& x, const Placements& placements, const std::string& label) {
+DTensor redistribute(const DTensor& x, const Placements& placements, const std::string& label,
+                     CallSite where) {
   expect(x, "redistribute", label.c_str(), {.allow_partial = true});
   const DeviceMesh& mesh = x.mesh();
   block_of(x.shape(), placements, mesh.shape(), mesh.coordinate(), "redistribute", label.c_str());
@@ -100,12 +101,12 @@ DTensor redistribute(const DTensor& x, const Placements& placements, const std::
   for (int axis = 0; axis < mesh.ndim(); ++axis) {
     const Placement& from = x.placements()[static_cast<std::size_t>(axis)];
     const Placement& to = placements[static_cast<std::size_t>(axis)];
-    if (from != to) local = transition(local, from, to, mesh, axis, label);
+    if (from != to) local = transition(local, from, to, mesh, axis, label, where);
   }
   return DTensor::from_local(local, mesh, placements, x.shape(), row_major_strides(x.shape()));
 }
 
-Tensor full_tensor(const DTensor& x) {
+Tensor full_tensor(const DTensor& x, CallSite where) {
 #ifdef TESSERA_ASSERTIONS
   if (compute_scopes > 0)
     throw GradientError({.problem = "full_tensor() inside a forward or backward pass",
@@ -118,13 +119,14 @@ Tensor full_tensor(const DTensor& x) {
   for (int axis = x.mesh().ndim(); axis-- > 0;) {
     const Placement& from = x.placements()[static_cast<std::size_t>(axis)];
     if (!is_replicate(from))
-      whole = transition(whole, from, Replicate{}, x.mesh(), axis, "full_tensor");
+      whole = transition(whole, from, Replicate{}, x.mesh(), axis, "full_tensor", where);
   }
   return whole;
 }
 
 DTensor distribute_from_root(const Tensor& full_on_root, const DeviceMesh& mesh,
-                             const Placements& placements, const Shape& shape, DType dtype) {
+                             const Placements& placements, const Shape& shape, DType dtype,
+                             CallSite where) {
   constexpr const char* kName = "distribute_from_root";
   if (std::any_of(placements.begin(), placements.end(), is_partial))
     throw PlacementError({.problem = "only reductions make Partial tensors",
@@ -132,9 +134,10 @@ DTensor distribute_from_root(const Tensor& full_on_root, const DeviceMesh& mesh,
                           .found = format(placements),
                           .expected = "S(d) and R"});
   global_block(shape, mesh, placements);  // checks sizes and placements
-  collective_try(mesh, [&] {
+  const auto check = [&] {
     if (mesh.rank() == 0) check_root_tensor(full_on_root, shape, dtype, kName, "");
-  });
+  };
+  collective_try(mesh, check, where);
   // Axis by axis the blocks shrink and the ranks that hold one grow: before axis m these are the
   // ranks at coordinate 0 of m and of all axes after it.
   Tensor block = mesh.rank() == 0 ? full_on_root.to(mesh.device()).clone() : Tensor();
@@ -146,7 +149,8 @@ DTensor distribute_from_root(const Tensor& full_on_root, const DeviceMesh& mesh,
     const bool cut = is_shard(placement);
     if (cut) local[static_cast<std::size_t>(dim_of(placement))] /= n;
     const Group group = group_of(mesh, std::span<const int>(&axis, 1));
-    Operation operation(mesh, {cut ? "scatter" : "broadcast", mesh.axis_name(axis), kName}, dtype);
+    Operation operation(mesh, {cut ? "scatter" : "broadcast", mesh.axis_name(axis), kName, where},
+                        {dtype, numel(local), group.ranks.front()});
     const auto& own = mesh.coordinate();
     const bool takes_part =
         std::all_of(own.begin() + axis + 1, own.end(), [](int c) { return c == 0; });

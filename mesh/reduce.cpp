@@ -124,17 +124,17 @@ void reduce_flat(Operation& operation, const Group& group, ReduceOp op, const Te
 }  // namespace
 
 void all_reduce(const DeviceMesh& mesh, std::span<const int> axes, ReduceOp op,
-                const Tensor& tensor, const std::string& label) {
-  all_reduce_as("all_reduce", mesh, axes, op, tensor, label);
+                const Tensor& tensor, const std::string& label, CallSite where) {
+  all_reduce_as("all_reduce", mesh, axes, op, tensor, label, where);
 }
 
 void all_reduce_as(const char* name, const DeviceMesh& mesh, std::span<const int> axes, ReduceOp op,
-                   const Tensor& tensor, const std::string& label) {
+                   const Tensor& tensor, const std::string& label, CallSite where) {
   const Group group = group_of(mesh, axes);
   check_buffer(mesh, name, label, tensor);
   check_reducible(name, label, op, tensor.dtype());
   if (group.size() == 1) return;
-  Operation operation(mesh, {name, mesh.axes_name(axes), label}, tensor.dtype());
+  Operation operation(mesh, {name, mesh.axes_name(axes), label, where}, content_of(tensor, group));
   {
     const PurposeScope purpose(Purpose::communication);
     // Integers are reduced on the host, the others where they are and in at least f32.
@@ -153,7 +153,7 @@ void all_reduce_as(const char* name, const DeviceMesh& mesh, std::span<const int
 }
 
 Tensor reduce_scatter(const DeviceMesh& mesh, int axis, const Tensor& tensor, int dim,
-                      const std::string& label) {
+                      const std::string& label, CallSite where) {
   const Group group = group_of(mesh, std::span<const int>(&axis, 1));
   check_buffer(mesh, "reduce_scatter", label, tensor);
   if (!is_floating(tensor.dtype()))
@@ -163,7 +163,8 @@ Tensor reduce_scatter(const DeviceMesh& mesh, int axis, const Tensor& tensor, in
                      .found = std::string(name_of(tensor.dtype()))});
   const std::vector<Tensor> views = equal_parts(tensor, dim, group.size(), "reduce_scatter", label);
   if (group.size() == 1) return tensor.clone();
-  Operation operation(mesh, {"reduce_scatter", mesh.axis_name(axis), label}, tensor.dtype());
+  Operation operation(mesh, {"reduce_scatter", mesh.axis_name(axis), label, where},
+                      content_of(tensor, group));
   std::vector<Tensor> parts;
   {
     const PurposeScope purpose(Purpose::communication);

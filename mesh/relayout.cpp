@@ -133,7 +133,7 @@ void copy_own(const RelayoutPlan& plan, const std::vector<Tensor>& from,
 
 std::vector<Tensor> relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
                              const std::vector<Tensor>& source, const std::string& axis,
-                             const std::string& label) {
+                             const std::string& label, CallSite where) {
   check_source(mesh, plan, source, label);
   const std::vector<Tensor> target = make_targets(plan, source);
   const std::vector<Tensor> from = views_of(source, plan.source, plan.sends);
@@ -148,7 +148,7 @@ std::vector<Tensor> relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
     sends.push_back({m.peer, m.data});
   }
   for (const Message& m : coming) receives.push_back({m.peer, m.data});
-  Pending pending = exchange(mesh, {"relayout", axis, label}, sends, receives);
+  Pending pending = exchange(mesh, {"relayout", axis, label, where}, sends, receives);
   copy_own(plan, from, into);
   pending.wait();
   for (const Message& m : coming)

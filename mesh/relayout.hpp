@@ -64,6 +64,6 @@ std::int64_t sent_messages(const RelayoutPlan& plan);
 // batch and dtype. A rank that holds nothing passes an empty piece, [batch, 0, 0].
 std::vector<Tensor> relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
                              const std::vector<Tensor>& source, const std::string& axis,
-                             const std::string& label);
+                             const std::string& label, CallSite where = CallSite::current());
 
 }  // namespace tessera

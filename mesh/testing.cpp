@@ -49,6 +49,16 @@ void set_mutation(Mutation value) {
   current() = value;
 }
 
+namespace {
+StepHook step_hook = nullptr;
+}
+void set_step_hook(StepHook hook) {
+  step_hook = hook;
+}
+void at_step(const CommRecord& step) {
+  if (step_hook != nullptr) step_hook(step);
+}
+
 }  // namespace tessera
 
 #endif

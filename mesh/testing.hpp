@@ -3,6 +3,8 @@
 // TESSERA_TEST_HOOKS there are none and nothing is asked.
 #pragma once
 
+#include "tessera/mesh/comm_ledger.hpp"
+
 namespace tessera {
 
 enum class Mutation {
@@ -17,7 +19,14 @@ enum class Mutation {
 // TESSERA_MUTATION=<name of the enumerator> sets the first value; UsageError for other names.
 Mutation mutation();
 void set_mutation(Mutation value);
+
+// Called before an operation posts messages, so that a test can fail in the middle of one. A plain
+// function pointer; nullptr: none.
+using StepHook = void (*)(const CommRecord& step);
+void set_step_hook(StepHook hook);
+void at_step(const CommRecord& step);
 #else
+inline void at_step(const CommRecord&) {}
 constexpr Mutation mutation() {
   return Mutation::none;
 }
