@@ -153,8 +153,10 @@ std::vector<SavedCount> saved_counts(const BoundContract& b) {
 
 std::vector<MessageCount> message_counts(Pass pass, const std::vector<CommRecord>& records) {
   std::vector<MessageCount> all;
+  // Agreements on errors are the watchers' own, not the layer's.
   for (const CommRecord& r : records)
-    all.push_back({pass, r.scope, r.op, r.axis, r.label, 1, r.messages, r.bytes});
+    if (r.op != "agree")
+      all.push_back({pass, r.scope, r.op, r.axis, r.label, 1, r.messages, r.bytes});
   return all;
 }
 

@@ -293,9 +293,13 @@ void Tape::backward(const std::vector<Seed>& seeds) {
       // Errors and ledgers of the backward pass name the layer of the forward pass.
       const LedgerContextScope scope({node.context.scope, Purpose::gradient});
       const trace::Span span(trace::Kind::backward, node.context.scope);
-      check_replicas(node.gradient, node.function.c_str(), "gradient of output");
+      watch(node.gradient, node.function.c_str(), "gradient of output");
       std::vector<DTensor> gradients = node.backward(node.context, node.gradient);
       node.gradient = DTensor();
+      if (finite_watch())
+        for (std::size_t slot = 0; slot < gradients.size(); ++slot)
+          check_finite(gradients[slot], node.function.c_str(),
+                       "gradient of " + node.contract.contract.inputs.at(slot).name);
       for (std::size_t slot = 0; slot < node.inputs.size(); ++slot)
         if (node.context.needs_grad(slot))
           deliver(node.inputs[slot], std::move(gradients[slot]), node, slot);

@@ -19,6 +19,7 @@
 
 #include "tessera/autodiff/budget.hpp"
 #include "tessera/autodiff/contract.hpp"
+#include "tessera/autodiff/finite.hpp"
 #include "tessera/mesh/dtensor.hpp"
 #include "tessera/mesh/replicas.hpp"
 
@@ -173,6 +174,12 @@ struct TapeAccess {
                     std::function<std::vector<DTensor>(FunctionContext&, const DTensor&)> backward);
 };
 
+// What is looked at where functions begin and end, if it was asked for: replicas, finite values.
+inline void watch(const DTensor& x, const char* function, const char* tensor) {
+  check_replicas(x, function, tensor);
+  if (finite_watch()) check_finite(x, function, tensor);
+}
+
 // A function F has
 //   static constexpr const char* name;
 //   static constexpr std::array<const char*, n> inputs;   // names of the operands
@@ -195,9 +202,9 @@ Var apply(const F& function, const std::array<Var, F::inputs.size()>& inputs) {
   Scope scope(F::name);
   BoundContract contract = bind(F::name, function.contract(), values.data(), n);
   FunctionContext context(F::name, contract.mesh, needs_grad, tape != nullptr);
-  for (std::size_t k = 0; k < n; ++k) check_replicas(values[k], F::name, F::inputs[k]);
+  for (std::size_t k = 0; k < n; ++k) watch(values[k], F::name, F::inputs[k]);
   DTensor output = function.forward(context, values);
-  check_replicas(output, F::name, "output");
+  watch(output, F::name, "output");
   if (tape == nullptr) return Var::constant(std::move(output));
   auto backward = [function](FunctionContext& ctx, const DTensor& gradient) {
     std::array<DTensor, n> gradients = function.backward(ctx, gradient);

@@ -77,6 +77,7 @@ TESSERA_DEFINE_ERROR(OutOfMemoryError, ExitCode::out_of_memory);
 TESSERA_DEFINE_ERROR(AssertionError, ExitCode::check_failed);  // a promise of ours is broken
 TESSERA_DEFINE_ERROR(BudgetError, ExitCode::check_failed);     // more saved than the class allows
 
+TESSERA_DEFINE_ERROR(NonFiniteError, ExitCode::check_failed);  // NaN or infinity
 TESSERA_DEFINE_ERROR(ReplicaError, ExitCode::check_failed);    // replicated values that differ
 
 #undef TESSERA_DEFINE_ERROR
