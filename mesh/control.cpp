@@ -97,7 +97,8 @@ template <class... Kinds>
   rethrow_as<TypeError, MeshError, PlacementError, PartialError, UnevenError, ShapeError,
              RangeError, StrideError, UnsupportedError, GradientError, UsageError, FileError,
              StateDictError, CommStateError, InitError, MpiError, DeviceError, TimeoutError,
-             LockstepError, OutOfMemoryError, AssertionError, BudgetError, ReplicaError>(failure);
+             LockstepError, OutOfMemoryError, AssertionError, BudgetError, ReplicaError,
+             NonFiniteError>(failure);
 }
 
 std::optional<Failure> failure_of(const std::function<void()>& work) {
