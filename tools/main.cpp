@@ -2,8 +2,8 @@
 // The program `tessera`. Each subcommand is one source file.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdio>
-#include <cstdlib>
 
 #include "failure.hpp"
 #include "program.hpp"
@@ -16,11 +16,9 @@ namespace {
 using namespace tessera;
 using namespace tessera::tools;
 
-// The rank before MPI is there, so that wrong usage is said once and without a launch.
+// So that wrong usage is said once and without a launch.
 bool is_first_rank() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const char* value = std::getenv(name)) return std::atoi(value) == 0;
-  return true;
+  return launched_rank() == 0;
 }
 
 std::string join(int argc, char** argv) {
@@ -30,12 +28,17 @@ std::string join(int argc, char** argv) {
 }
 
 int run(int& argc, char**& argv, const Run& subcommand, const std::string& command) {
+  report_on_termination();
   Environment environment(argc, argv);
   const Session session{environment.world(), command};
   try {
-    return subcommand(session);
+    const int code = subcommand(session);
+    stop_reporting();
+    return code;
   } catch (const std::exception& e) {
-    return agree_on_failure(session.world, e);
+    const int code = agree_on_failure(session.world, e);
+    Environment::end_within(std::chrono::seconds(5), code);  // finalising may wait for messages
+    return code;
   }
 }
 
