@@ -2,6 +2,7 @@
 #include "harness/report.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -84,15 +85,20 @@ std::string table_footer(const std::vector<CaseResult>& results, std::size_t ski
       "\n{} of {} hold. max rel: largest difference over the tensor's largest value, for the "
       "worst\n"
       "tensor of outputs, input gradients and parameter gradients. saved: kept for backward per\n"
-      "rank; peak: per rank; msgs, sent: by the busiest rank, forward and backward.\n",
+      "rank; peak: per rank; msgs, sent: by the busiest rank, forward and backward. Checked in "
+      "each:\n"
+      "tensors sharded, replicas bitwise equal, no gradient zero or not finite, inputs "
+      "unmodified,\n"
+      "saved bytes within budget, memory and messages as the contract says.\n",
       held, results.size());
+  std::vector<std::string> tolerances;
   for (const Kind kind : {Kind::golden, Kind::parity})
     for (const CaseResult& r : results)
       if (r.kind == kind) {
-        text += fmt::format("Tolerance {}: {:.1e}. ", name_of(kind), r.tolerance);
+        tolerances.push_back(fmt::format("{} {:.1e}", name_of(kind), r.tolerance));
         break;
       }
-  text += "\n";
+  text += fmt::format("Tolerance: {}.\n", fmt::join(tolerances, ", "));
   if (skipped_files > 0)
     text += fmt::format("{} golden files of cases that this version does not have were left out.\n",
                         skipped_files);
