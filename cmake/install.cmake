@@ -11,8 +11,8 @@ install(TARGETS tessera EXPORT tesseraTargets)
 foreach(folder IN ITEMS runtime mesh autodiff layers)
   install(DIRECTORY ${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera/${folder}
           FILES_MATCHING PATTERN "*.hpp"
-          REGEX "/runtime/(cpu|cuda|kernels)$" EXCLUDE
-          REGEX "/(runtime/check|mesh/door|mesh/traffic|layers/substrate/checks)[.]hpp$" EXCLUDE)
+          REGEX "/runtime/[a-z]+$" EXCLUDE
+          REGEX "/(runtime/check|mesh/door|mesh/traffic)[.]hpp$" EXCLUDE)
 endforeach()
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
