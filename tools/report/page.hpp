@@ -4,7 +4,8 @@
 
 namespace tessera::tools {
 
-extern const char* const report_template;  // with the marks /*{style}*/, /*{script}*/ and /*{data}*/
+extern const char* const
+    report_template;  // with the marks /*{style}*/, /*{script}*/ and /*{data}*/
 extern const char* const report_style;
 extern const char* const report_script;
 
