@@ -7,8 +7,8 @@
 namespace tessera {
 
 std::string_view name_of(BudgetClass budget) {
-  constexpr std::array<std::string_view, 7> names{"single",      "pair",      "msa",   "atom",
-                                                  "atom_window", "parameter", "scalar"};
+  constexpr std::array<std::string_view, 8> names{"single",      "pair",      "msa",    "atom",
+                                                  "atom_window", "parameter", "scalar", "own block"};
   return names[static_cast<std::size_t>(budget)];
 }
 
@@ -26,6 +26,7 @@ std::int64_t budget_elements(BudgetClass budget, const Shape& global, const Devi
       break;
     case BudgetClass::parameter:
     case BudgetClass::scalar:
+    case BudgetClass::own:
       break;
   }
   return (numel(global) + share - 1) / share;

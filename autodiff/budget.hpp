@@ -17,10 +17,20 @@ namespace tessera {
 //   single, atom       1 / (dp * cp0)
 //   atom_window        1 / (dp * cp0)
 //   parameter, scalar  1
-enum class BudgetClass : std::uint8_t { single, pair, msa, atom, atom_window, parameter, scalar };
+//   own                the block of the tensor that the rank holds, whatever its placements
+enum class BudgetClass : std::uint8_t {
+  single,
+  pair,
+  msa,
+  atom,
+  atom_window,
+  parameter,
+  scalar,
+  own
+};
 std::string_view name_of(BudgetClass budget);
 
-// The bound in elements, rounded up.
+// The bound in elements, rounded up. Of `own`, `global` is the shape of the block itself.
 std::int64_t budget_elements(BudgetClass budget, const Shape& global, const DeviceMesh& mesh);
 
 // The class whose standard placement (mesh/placement.hpp) an activation of this form has: pair for

@@ -2,7 +2,9 @@
 #include "tessera/autodiff/contract.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -12,6 +14,14 @@ namespace tessera {
 namespace {
 
 constexpr const char* kLeading = "...";
+const std::string kShapeOf = "shape of ";
+
+// The operand whose shape it has, "" if it is described by sizes.
+std::string shape_source(const ContractTensor& t) {
+  if (t.shape.size() != 1) return {};
+  const std::string name = t.shape.front().symbol_name();
+  return name.starts_with(kShapeOf) ? name.substr(kShapeOf.size()) : std::string();
+}
 
 bool has_leading(const ContractTensor& t) {
   return !t.shape.empty() && t.shape.front().symbol_name() == kLeading;
@@ -48,8 +58,47 @@ bool unify(const ContractTensor& t, const Shape& shape, Symbols& symbols) {
   return true;
 }
 
+// Which explicit operation leads from one placement to another.
+std::string how_to_get(const Placements& from, const Placements& to) {
+  if (std::any_of(from.begin(), from.end(), is_partial))
+    return "reduce it first: reduce_gradients() for gradients of parameters, redistribute() for "
+           "others";
+  if (from.size() != to.size()) return "";
+  std::vector<std::size_t> changed;
+  for (std::size_t axis = 0; axis < from.size(); ++axis)
+    if (from[axis] != to[axis]) changed.push_back(axis);
+  if (changed.size() == 2 && from[changed[0]] == to[changed[1]] &&
+      from[changed[1]] == to[changed[0]])
+    return fmt::format("mesh_transpose(x, {}) moves the blocks", format(to));
+  return changed.empty() ? "" : fmt::format("redistribute(x, {}) moves the data", format(to));
+}
+
+void check_mesh(const char* function, const ContractTensor& t, const DTensor& x,
+                const DTensor& first) {
+  expect(x, function, t.name.c_str(), {.mesh = first.mesh(), .allow_partial = true});
+}
+
+void check_dims(const char* function, const ContractTensor& t, const DTensor& x,
+                const std::vector<int>& dims, bool sharded) {
+  for (const int dim : dims) {
+    const int d = normalize_dim(dim, x.ndim(), function);
+    const bool is = std::any_of(x.placements().begin(), x.placements().end(),
+                                [&](const Placement& p) { return is_shard(p, d); });
+    if (is == sharded) continue;
+    throw PlacementError(
+        {.problem = fmt::format("dim {} must {}be sharded", d, sharded ? "" : "not "),
+         .operation = function,
+         .tensor = t.name,
+         .found = x.describe(),
+         .expected = format(t.placement),
+         .hint = sharded ? "call the shardwise form of the operation for a dim that is not sharded"
+                         : "call the sharded form of the operation, or redistribute() first"});
+  }
+}
+
 void check_placement(const char* function, const ContractTensor& t, const DTensor& x,
                      const DTensor& first) {
+  check_mesh(function, t, x, first);
   Expect expected{.mesh = first.mesh()};
   switch (t.placement.kind) {
     case PlacementRule::Kind::exactly:
@@ -62,24 +111,37 @@ void check_placement(const char* function, const ContractTensor& t, const DTenso
       expected.placements = Placements(static_cast<std::size_t>(first.mesh().ndim()), Replicate{});
       break;
     case PlacementRule::Kind::whole_last:
-      for (const Placement& p : x.placements())
-        if (is_shard(p, x.ndim() - 1))
-          throw PlacementError({.problem = "the last dim must not be sharded",
-                                .operation = function,
-                                .tensor = t.name,
-                                .found = x.describe(),
-                                .expected = format(t.placement)});
+      if (x.ndim() > 0) check_dims(function, t, x, {-1}, false);
+      break;
+    case PlacementRule::Kind::whole:
+    case PlacementRule::Kind::sharded:
+      check_dims(function, t, x, t.placement.dims, t.placement.kind == PlacementRule::Kind::sharded);
       break;
     case PlacementRule::Kind::any:
       break;
   }
+  if (expected.placements && x.placements() != *expected.placements)
+    throw PlacementError({.problem = "wrong placements",
+                          .operation = function,
+                          .tensor = t.name,
+                          .found = x.describe(),
+                          .expected = format(*expected.placements),
+                          .hint = how_to_get(x.placements(), *expected.placements)});
   expect(x, function, t.name.c_str(), expected);
 }
 
-Symbols mesh_symbols(const DTensor& first) {
-  const DeviceMesh& mesh = first.mesh();
-  const auto e = static_cast<std::int64_t>(size_of(first.dtype()));
-  const auto acc = static_cast<std::int64_t>(size_of(at_least_f32(first.dtype())));
+// Masks and indices come with activations of another dtype.
+const DTensor& first_floating(const DTensor* operands, std::size_t count) {
+  for (std::size_t k = 0; k < count; ++k)
+    if (is_floating(operands[k].dtype())) return operands[k];
+  return operands[0];
+}
+
+Symbols mesh_symbols(const DTensor* operands, std::size_t count) {
+  const DeviceMesh& mesh = operands[0].mesh();
+  const DType dtype = first_floating(operands, count).dtype();
+  const auto e = static_cast<std::int64_t>(size_of(dtype));
+  const auto acc = static_cast<std::int64_t>(size_of(at_least_f32(dtype)));
   const bool grid = mesh.ndim() > kCp1;  // else the flat mesh (dp, cp)
   return {{"dp", mesh.size(kDp)},
           {"R0", mesh.size(kCp0)},
@@ -90,10 +152,41 @@ Symbols mesh_symbols(const DTensor& first) {
           {"acc", acc}};
 }
 
+void bind_sizes(const std::string& name, const DTensor& x, Symbols& symbols) {
+  symbols[fmt::format("N({})", name)] = numel(x.shape());
+  symbols[fmt::format("n({})", name)] = x.local().numel();
+  symbols[fmt::format("e({})", name)] = static_cast<std::int64_t>(size_of(x.dtype()));
+}
+
+const DTensor& operand_named(const std::string& name, const Contract& contract,
+                             const DTensor* operands) {
+  std::size_t k = 0;
+  while (contract.inputs.at(k).name != name) ++k;
+  return operands[k];
+}
+
 }  // namespace
 
+std::vector<Formula> same_shape(const std::string& operand) {
+  return {Formula::symbol(kShapeOf + operand)};
+}
+
+ContractSaved saved_block(const std::string& operand) {
+  return saved_block(operand, operand, Formula::symbol(fmt::format("e({})", operand)));
+}
+
+ContractSaved saved_block(std::string name, const std::string& operand, Formula element_bytes) {
+  return {std::move(name), Formula::symbol(fmt::format("n({})", operand)),
+          std::move(element_bytes), false, BudgetClass::own};
+}
+
 std::string format(const PlacementRule& rule) {
+  if (!rule.text.empty()) return rule.text;
   switch (rule.kind) {
+    case PlacementRule::Kind::whole:
+      return fmt::format("any S/R, dims {} whole", fmt::join(rule.dims, ","));
+    case PlacementRule::Kind::sharded:
+      return fmt::format("dims {} sharded", fmt::join(rule.dims, ","));
     case PlacementRule::Kind::exactly:
       return format(rule.placements);
     case PlacementRule::Kind::whole_last:
@@ -117,12 +210,18 @@ BoundContract bind(const char* function, Contract contract, const DTensor* opera
   BoundContract bound{function,
                       current_scope(),
                       std::move(contract),
-                      mesh_symbols(operands[0]),
+                      mesh_symbols(operands, count),
                       budget_of(operands[0].placements()),
                       operands[0].mesh()};
   for (std::size_t k = 0; k < count; ++k) {
     const ContractTensor& t = bound.contract.inputs.at(k);
-    if (!unify(t, operands[k].shape(), bound.symbols))
+    bind_sizes(t.name, operands[k], bound.symbols);
+    const std::string source = shape_source(t);
+    if (!source.empty()) {
+      expect(operands[k], function, t.name.c_str(),
+             {.shape = operand_named(source, bound.contract, operands).shape(),
+              .allow_partial = true});
+    } else if (!unify(t, operands[k].shape(), bound.symbols))
       throw ShapeError({.problem = "operand does not fit",
                         .operation = function,
                         .tensor = t.name,

@@ -28,19 +28,28 @@ struct PlacementRule {
     any,         // any S and R
     like_first,  // those of the first operand
     replicated,  // parameters
+    whole,       // any S and R, but none of `dims` is sharded
+    sharded,     // each of `dims` is sharded, whatever the others are
   };
   Kind kind = Kind::any;
   Placements placements = {};
+  std::vector<int> dims = {};
+  std::string text = {};  // says in words what `placements` or `dims` were made from
 };
 std::string format(const PlacementRule& rule);
 
 // Sizes are symbols (bound by the first operand that has them, equal in all others) or formulas of
-// them. A first size "..." stands for any number of leading dims; M is their product.
+// them. A first size "..." stands for any number of leading dims; M is their product. The single
+// size same_shape("x") is the shape of the operand x. For every operand x there are the symbols
+// N(x), n(x), its elements and those of the own block, and e(x), bytes of an element.
 struct ContractTensor {
   std::string name;
   std::vector<Formula> shape;
   PlacementRule placement;
 };
+
+std::vector<Formula> same_shape(const std::string& operand);
+inline const std::vector<Formula> any_shape{Formula::symbol("...")};
 
 struct ContractMessage {
   Pass pass;
@@ -58,8 +67,12 @@ struct ContractSaved {
   Formula elements;
   Formula element_bytes;                   // e or acc
   bool activation_class = true;            // the class of the first operand's placements ...
-  BudgetClass budget = BudgetClass::pair;  // ... or this one
+  BudgetClass budget = BudgetClass::pair;  // ... or this one; of `own`, elements are this rank's
 };
+// The own block of an operand x, as it is placed: n(x) e(x) bytes.
+ContractSaved saved_block(const std::string& operand);
+// As many elements as the own block of x has, of so many bytes each.
+ContractSaved saved_block(std::string name, const std::string& operand, Formula element_bytes);
 
 inline void append(std::vector<ContractMessage>& all, const std::vector<ContractMessage>& more) {
   all.insert(all.end(), more.begin(), more.end());
@@ -67,7 +80,7 @@ inline void append(std::vector<ContractMessage>& all, const std::vector<Contract
 
 struct Contract {
   std::vector<ContractTensor> inputs;  // of the function, parameters included
-  ContractTensor output;
+  std::vector<ContractTensor> outputs;
   std::vector<ContractMessage> messages;
   std::vector<ContractSaved> saved;  // without parameters, which live anyway
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/ops.hpp"
@@ -13,6 +14,15 @@ namespace tessera {
 namespace {
 
 thread_local bool t_no_grad = false;
+thread_local bool t_in_backward = false;
+
+class BackwardScope {
+ public:
+  BackwardScope() { t_in_backward = true; }
+  ~BackwardScope() { t_in_backward = false; }
+  BackwardScope(const BackwardScope&) = delete;
+  BackwardScope& operator=(const BackwardScope&) = delete;
+};
 
 // Gradients may share storage with each other, so a sum is always a new tensor.
 DTensor sum_of(const DTensor& a, const DTensor& b) {
@@ -47,6 +57,10 @@ NoGrad::NoGrad() : before_(t_no_grad) {
 }
 NoGrad::~NoGrad() {
   t_no_grad = before_;
+}
+
+bool in_backward() {
+  return t_in_backward;
 }
 
 // --- Var ---------------------------------------------------------------------------------------
@@ -162,6 +176,15 @@ void FunctionContext::save(const std::string& name, const DTensor& x, BudgetClas
   save(name, x.local(), budget, x.shape());
 }
 
+void FunctionContext::save(const std::string& name, const DTensor& x) {
+  save_block(name, x.local(), x);
+}
+
+void FunctionContext::save_block(const std::string& name, const Tensor& tensor, const DTensor& x) {
+  save(name, tensor, BudgetClass::own,
+       shape_of(block_of(x.shape(), x.placements(), x.mesh().shape(), x.mesh().coordinate())));
+}
+
 const Tensor& FunctionContext::saved(const std::string& name) const {
   const auto entry =
       std::find_if(saved_.begin(), saved_.end(), [&](const Entry& e) { return e.name == name; });
@@ -202,51 +225,72 @@ Var Tape::adopt(const Var& leaf) {
   return v;
 }
 
-Tape* TapeAccess::tape_of(const Var* inputs, std::size_t count, const char* function) {
-  Tape* tape = nullptr;
-  bool wanted = false;
+TapeAccess::Found TapeAccess::tape_of(const Var* inputs, std::size_t count, const char* function) {
+  Found found;
   for (std::size_t k = 0; k < count; ++k) {
-    wanted = wanted || inputs[k].requires_grad_;
+    found.wanted = found.wanted || inputs[k].requires_grad_;
     if (inputs[k].tape_ == nullptr) continue;
-    if (tape != nullptr && tape != inputs[k].tape_)
+    if (found.tape != nullptr && found.tape != inputs[k].tape_)
       throw GradientError(
           {.problem = "operands are recorded on different tapes", .operation = function});
-    tape = inputs[k].tape_;
+    found.tape = inputs[k].tape_;
   }
-  if (!wanted || t_no_grad) return nullptr;
-  if (tape == nullptr)
+  if (t_no_grad) return {};
+  if (found.wanted && t_in_backward)
+    throw GradientError({.problem = "gradients of gradients are not supported",
+                         .operation = function,
+                         .hint = "hold a NoGrad for functions that are used in a backward pass"});
+  if (found.wanted && found.tape == nullptr)
     throw GradientError({.problem = "an operand requires a gradient, but none is on a tape",
                          .operation = function,
                          .hint = "make an input with Tape::input or Tape::adopt, or hold a NoGrad "
                                  "for inference"});
-  return tape;
+  return found;
 }
 
-Var TapeAccess::record(
-    Tape& tape, std::string function, std::vector<Var> inputs, BoundContract contract,
-    FunctionContext context, const DTensor& output,
-    std::function<std::vector<DTensor>(FunctionContext&, const DTensor&)> backward) {
+std::vector<Var> TapeAccess::record(Tape& tape, std::string function, std::vector<Var> inputs,
+                                    BoundContract contract, FunctionContext context,
+                                    const std::vector<DTensor>& outputs, Backward backward) {
   if (tape.consumed_)
     throw GradientError({.problem = "the tape was already used for a backward pass",
                          .operation = function,
                          .hint = "make a new Tape for a new forward pass"});
-  Var result;
-  result.value_ = output;
-  result.tape_ = &tape;
-  result.node_ = static_cast<std::int64_t>(tape.nodes_.size());
-  result.requires_grad_ = true;
+  std::vector<Var> results;
+  std::vector<Tape::Output> facts;
+  for (const DTensor& output : outputs) {
+    Var result;
+    result.value_ = output;
+    result.tape_ = &tape;
+    result.node_ = static_cast<std::int64_t>(tape.nodes_.size());
+    result.output_ = results.size();
+    result.requires_grad_ = is_floating(output.dtype());
+    results.push_back(std::move(result));
+    facts.push_back({output.shape(), output.mesh(), output.placements(), DTensor()});
+  }
   for (Var& input : inputs)
     if (!input.is_leaf()) input.value_ = DTensor();  // the function saved what it needs
   tape.nodes_.push_back({std::move(function), std::move(inputs), std::move(contract),
-                         std::move(context), output.shape(), output.mesh(), output.placements(),
-                         std::move(backward), DTensor()});
-  return result;
+                         std::move(context), std::move(facts), std::move(backward)});
+  return results;
 }
 
-void Tape::add_gradient(Node& node, DTensor gradient, const char* operation) {
+std::vector<Var> TapeAccess::note(Tape* tape, BoundContract contract,
+                                  const std::vector<DTensor>& outputs) {
+  if (tape != nullptr) tape->without_gradient_.push_back(std::move(contract));
+  std::vector<Var> results;
+  for (const DTensor& output : outputs) {
+    results.push_back(Var::constant(output));
+    results.back().tape_ = tape;
+  }
+  return results;
+}
+
+void Tape::add_gradient(const Var& to, DTensor gradient, const char* operation) {
+  Output& output = nodes_[static_cast<std::size_t>(to.node_)].outputs[to.output_];
   expect(gradient, operation, "gradient",
-         {.shape = node.shape, .mesh = node.mesh, .placements = node.placements});
-  node.gradient = node.gradient.defined() ? sum_of(node.gradient, gradient) : std::move(gradient);
+         {.shape = output.shape, .mesh = output.mesh, .placements = output.placements});
+  output.gradient =
+      output.gradient.defined() ? sum_of(output.gradient, gradient) : std::move(gradient);
 }
 
 void Tape::deliver(const Var& input, DTensor gradient, const Node& from, std::size_t slot) {
@@ -257,8 +301,7 @@ void Tape::deliver(const Var& input, DTensor gradient, const Node& from, std::si
          .tensor = from.contract.contract.inputs.at(slot).name,
          .layer = from.context.scope});
   if (!input.is_leaf()) {
-    add_gradient(nodes_[static_cast<std::size_t>(input.node_)], std::move(gradient),
-                 from.function.c_str());
+    add_gradient(input, std::move(gradient), from.function.c_str());
     return;
   }
   check_leaf_gradient(input.leaf(), gradient, from.function);
@@ -271,39 +314,49 @@ void Tape::deliver(const Var& input, DTensor gradient, const Node& from, std::si
   contributions.push_back(std::move(gradient));
 }
 
+void Tape::run(Node& node) {
+  std::vector<DTensor> upstream;
+  bool any = false;
+  for (Output& output : node.outputs) {
+    any = any || output.gradient.defined();
+    if (output.gradient.defined())
+      watch(output.gradient, node.function.c_str(), "gradient of output");
+    upstream.push_back(std::exchange(output.gradient, DTensor()));
+  }
+  if (!any) return;
+  // Errors and ledgers of the backward pass name the layer of the forward pass.
+  const LedgerContextScope scope({node.context.scope, Purpose::gradient});
+  const trace::Span span(trace::Kind::backward, node.context.scope);
+  std::vector<DTensor> gradients = node.backward(node.context, upstream);
+  upstream.clear();
+  if (finite_watch())
+    for (std::size_t slot = 0; slot < gradients.size(); ++slot)
+      check_finite(gradients[slot], node.function.c_str(),
+                   "gradient of " + node.contract.contract.inputs.at(slot).name);
+  for (std::size_t slot = 0; slot < node.inputs.size(); ++slot)
+    if (node.context.needs_grad(slot))
+      deliver(node.inputs[slot], std::move(gradients.at(slot)), node, slot);
+}
+
 void Tape::backward(const std::vector<Seed>& seeds) {
   if (consumed_)
     throw GradientError({.problem = "second backward pass on one tape",
                          .operation = "Tape::backward",
                          .hint = "what was saved is freed by the first; run the forward again"});
   for (const Seed& seed : seeds) {
-    if (seed.output.tape_ != this || seed.output.node_ < 0)
+    if (seed.output.tape_ != this || seed.output.node_ < 0 || !seed.output.requires_grad_)
       throw GradientError(
           {.problem =
                "the output was not computed on this tape from anything that requires a gradient",
            .operation = "Tape::backward"});
-    add_gradient(nodes_[static_cast<std::size_t>(seed.output.node_)], seed.gradient,
-                 "Tape::backward");
+    add_gradient(seed.output, seed.gradient, "Tape::backward");
   }
   consumed_ = true;
   const PurposeScope purpose(Purpose::gradient);
+  const BackwardScope pass;
   for (std::size_t k = nodes_.size(); k-- > 0;) {
     Node& node = nodes_[k];
-    if (node.gradient.defined()) {
-      // Errors and ledgers of the backward pass name the layer of the forward pass.
-      const LedgerContextScope scope({node.context.scope, Purpose::gradient});
-      const trace::Span span(trace::Kind::backward, node.context.scope);
-      watch(node.gradient, node.function.c_str(), "gradient of output");
-      std::vector<DTensor> gradients = node.backward(node.context, node.gradient);
-      node.gradient = DTensor();
-      if (finite_watch())
-        for (std::size_t slot = 0; slot < gradients.size(); ++slot)
-          check_finite(gradients[slot], node.function.c_str(),
-                       "gradient of " + node.contract.contract.inputs.at(slot).name);
-      for (std::size_t slot = 0; slot < node.inputs.size(); ++slot)
-        if (node.context.needs_grad(slot))
-          deliver(node.inputs[slot], std::move(gradients[slot]), node, slot);
-    }
+    run(node);
     node.context.release();
     node.backward = nullptr;
     node.inputs.clear();
@@ -327,6 +380,7 @@ std::vector<SavedRecord> Tape::saved() const {
 std::vector<BoundContract> Tape::contracts() const {
   std::vector<BoundContract> all;
   for (const Node& node : nodes_) all.push_back(node.contract);
+  all.insert(all.end(), without_gradient_.begin(), without_gradient_.end());
   return all;
 }
 

@@ -10,6 +10,7 @@
 // ranks. One tape per thread of execution; all ranks record the same functions in the same order.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <memory>
@@ -63,6 +64,7 @@ class Var {
   std::shared_ptr<LeafState> leaf_;
   Tape* tape_ = nullptr;
   std::int64_t node_ = -1;
+  std::size_t output_ = 0;  // of the node
   bool requires_grad_ = false;
 };
 
@@ -81,6 +83,10 @@ class FunctionContext {
   // assertions and is a failed line of the parity report in every build.
   void save(const std::string& name, const Tensor& tensor, BudgetClass budget, const Shape& global);
   void save(const std::string& name, const DTensor& x, BudgetClass budget);
+  // The own block of x or, under another name, something with as many elements as it has: for
+  // functions that take any placements. Its contract is saved_block().
+  void save(const std::string& name, const DTensor& x);
+  void save_block(const std::string& name, const Tensor& tensor, const DTensor& x);
   // GradientError if it was written to since.
   const Tensor& saved(const std::string& name) const;
 
@@ -117,6 +123,10 @@ class NoGrad {
   bool before_;
 };
 
+// True while a backward pass runs on this thread. Gradients are tensors, not functions on a tape:
+// gradients of gradients are refused (GradientError).
+bool in_backward();
+
 class Tape {
  public:
   Tape() = default;
@@ -149,29 +159,44 @@ class Tape {
 
  private:
   friend struct TapeAccess;
+  struct Output {
+    Shape shape;  // its memory lives only as long as somebody uses it
+    DeviceMesh mesh;
+    Placements placements;
+    DTensor gradient;  // undefined until one arrives
+  };
+  using Backward =
+      std::function<std::vector<DTensor>(FunctionContext&, const std::vector<DTensor>&)>;
   struct Node {
     std::string function;
     std::vector<Var> inputs;
     BoundContract contract;
     FunctionContext context;
-    Shape shape;  // of the output; its memory lives only as long as somebody uses it
-    DeviceMesh mesh;
-    Placements placements;
-    std::function<std::vector<DTensor>(FunctionContext&, const DTensor&)> backward;
-    DTensor gradient;
+    std::vector<Output> outputs;
+    Backward backward;
   };
+  void run(Node& node);
   void deliver(const Var& input, DTensor gradient, const Node& from, std::size_t slot);
-  void add_gradient(Node& node, DTensor gradient, const char* operation);
+  void add_gradient(const Var& to, DTensor gradient, const char* operation);
 
   std::vector<Node> nodes_;
+  std::vector<BoundContract> without_gradient_;
   bool consumed_ = false;
 };
 
 struct TapeAccess {
-  static Tape* tape_of(const Var* inputs, std::size_t count, const char* function);
-  static Var record(Tape& tape, std::string function, std::vector<Var> inputs,
-                    BoundContract contract, FunctionContext context, const DTensor& output,
-                    std::function<std::vector<DTensor>(FunctionContext&, const DTensor&)> backward);
+  using Backward = Tape::Backward;
+  struct Found {
+    Tape* tape = nullptr;  // of the operands
+    bool wanted = false;   // a gradient of one of them
+  };
+  static Found tape_of(const Var* inputs, std::size_t count, const char* function);
+  static std::vector<Var> record(Tape& tape, std::string function, std::vector<Var> inputs,
+                                 BoundContract contract, FunctionContext context,
+                                 const std::vector<DTensor>& outputs, Backward backward);
+  // Results without gradient; the tape keeps the contract only.
+  static std::vector<Var> note(Tape* tape, BoundContract contract,
+                               const std::vector<DTensor>& outputs);
 };
 
 // What is looked at where functions begin and end, if it was asked for: replicas, finite values.
@@ -180,38 +205,72 @@ inline void watch(const DTensor& x, const char* function, const char* tensor) {
   if (finite_watch()) check_finite(x, function, tensor);
 }
 
-// A function F has
+// The general form. F has
+//   static constexpr const char* name;
+//   Contract contract(const std::vector<DTensor>& operands) const;
+//   std::vector<DTensor> forward(FunctionContext&, const std::vector<DTensor>&) const;
+//   std::vector<DTensor> backward(FunctionContext&, const std::vector<DTensor>& gradients) const;
+// and perhaps data members as options. It takes any number of operands and gives one result or
+// more. Operands are checked against the contract before forward is called. backward is called with
+// one slot per result, undefined for those whose gradient nobody produced (zero), and returns one
+// slot per operand, undefined for those without gradient; it must be defined for every operand that
+// needs one. An F without backward has no gradient: its results are constants.
+template <class F>
+std::vector<Var> apply_many(const F& function, const std::vector<Var>& inputs) {
+  constexpr bool differentiable = requires(FunctionContext& ctx) { function.backward(ctx, {}); };
+  const TapeAccess::Found found = TapeAccess::tape_of(inputs.data(), inputs.size(), F::name);
+  const bool record = differentiable && found.wanted;
+  std::vector<bool> needs_grad;
+  std::vector<DTensor> values;
+  for (const Var& input : inputs) {
+    needs_grad.push_back(record && input.requires_grad());
+    values.push_back(input.value());
+  }
+  const Scope scope(F::name);
+  BoundContract contract = bind(F::name, function.contract(values), values.data(), values.size());
+  FunctionContext context(F::name, contract.mesh, std::move(needs_grad), record);
+  for (std::size_t k = 0; k < values.size(); ++k)
+    watch(values[k], F::name, contract.contract.inputs[k].name.c_str());
+  const std::vector<DTensor> outputs = function.forward(context, values);
+  for (const DTensor& output : outputs) watch(output, F::name, "output");
+  if constexpr (differentiable)
+    if (record) {
+      auto backward = [function](FunctionContext& ctx, const std::vector<DTensor>& gradients) {
+        return function.backward(ctx, gradients);
+      };
+      return TapeAccess::record(*found.tape, F::name, inputs, std::move(contract),
+                                std::move(context), outputs, std::move(backward));
+    }
+  return TapeAccess::note(found.tape, std::move(contract), outputs);
+}
+
+// The form with a fixed number of operands and one result. F has
 //   static constexpr const char* name;
 //   static constexpr std::array<const char*, n> inputs;   // names of the operands
 //   Contract contract() const;                             // of the same operands
 //   DTensor forward(FunctionContext&, const std::array<DTensor, n>&) const;
 //   std::array<DTensor, n> backward(FunctionContext&, const DTensor& gradient) const;
-// and perhaps data members as options. Operands are checked against the contract before forward is
-// called. backward returns one slot per input, undefined for those
-// without gradient; it must be defined for every input that needs one.
+template <class F>
+struct FixedOperands {
+  static constexpr const char* name = F::name;
+  static constexpr std::size_t n = F::inputs.size();
+  F function;
+
+  Contract contract(const std::vector<DTensor>&) const { return function.contract(); }
+  std::vector<DTensor> forward(FunctionContext& ctx, const std::vector<DTensor>& operands) const {
+    std::array<DTensor, n> in;
+    std::copy(operands.begin(), operands.end(), in.begin());
+    return {function.forward(ctx, in)};
+  }
+  std::vector<DTensor> backward(FunctionContext& ctx, const std::vector<DTensor>& gradients) const {
+    const std::array<DTensor, n> out = function.backward(ctx, gradients.front());
+    return {out.begin(), out.end()};
+  }
+};
+
 template <class F>
 Var apply(const F& function, const std::array<Var, F::inputs.size()>& inputs) {
-  constexpr std::size_t n = F::inputs.size();
-  Tape* tape = TapeAccess::tape_of(inputs.data(), n, F::name);
-  std::vector<bool> needs_grad(n);
-  std::array<DTensor, n> values;
-  for (std::size_t k = 0; k < n; ++k) {
-    needs_grad[k] = tape != nullptr && inputs[k].requires_grad();
-    values[k] = inputs[k].value();
-  }
-  Scope scope(F::name);
-  BoundContract contract = bind(F::name, function.contract(), values.data(), n);
-  FunctionContext context(F::name, contract.mesh, needs_grad, tape != nullptr);
-  for (std::size_t k = 0; k < n; ++k) watch(values[k], F::name, F::inputs[k]);
-  DTensor output = function.forward(context, values);
-  watch(output, F::name, "output");
-  if (tape == nullptr) return Var::constant(std::move(output));
-  auto backward = [function](FunctionContext& ctx, const DTensor& gradient) {
-    std::array<DTensor, n> gradients = function.backward(ctx, gradient);
-    return std::vector<DTensor>(gradients.begin(), gradients.end());
-  };
-  return TapeAccess::record(*tape, F::name, {inputs.begin(), inputs.end()}, std::move(contract),
-                            std::move(context), output, std::move(backward));
+  return apply_many(FixedOperands<F>{function}, {inputs.begin(), inputs.end()}).front();
 }
 
 }  // namespace tessera

@@ -23,7 +23,7 @@ struct LayerNormFunction {
     const ContractTensor x{"x", {sym("..."), sym("C")}, {PlacementRule::Kind::whole_last}};
     return {.inputs = {x, parameter_operand("weight", {sym("C")}),
                        parameter_operand("bias", {sym("C")})},
-            .output = {"y", x.shape, {PlacementRule::Kind::like_first}},
+            .outputs = {{"y", x.shape, {PlacementRule::Kind::like_first}}},
             .messages = {},
             .saved = {{"x", sym("M") * sym("C"), sym("e")},
                       {"mean", sym("M"), sym("acc")},

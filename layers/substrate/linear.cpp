@@ -24,7 +24,7 @@ struct LinearFunction {
     c.inputs = {{"x", {sym("..."), sym("in")}, {PlacementRule::Kind::whole_last}},
                 parameter_operand("weight", {sym("out"), sym("in")})};
     if constexpr (WithBias) c.inputs.push_back(parameter_operand("bias", {sym("out")}));
-    c.output = {"y", {sym("..."), sym("out")}, {PlacementRule::Kind::like_first}};
+    c.outputs = {{"y", {sym("..."), sym("out")}, {PlacementRule::Kind::like_first}}};
     c.saved = {{"x", sym("M") * sym("in"), sym("e")}};
     return c;
   }

@@ -20,7 +20,7 @@ struct SigmoidGate {
     const std::vector<Formula> shape{sym("..."), sym("C")};
     return {.inputs = {{"x", shape, {PlacementRule::Kind::any}},
                        {"g", shape, {PlacementRule::Kind::like_first}}},
-            .output = {"y", shape, {PlacementRule::Kind::like_first}},
+            .outputs = {{"y", shape, {PlacementRule::Kind::like_first}}},
             .messages = {},
             .saved = {{"x", sym("M") * sym("C"), sym("e")}, {"g", sym("M") * sym("C"), sym("e")}}};
   }

@@ -27,7 +27,7 @@ struct TransitionFunction {
                        parameter_operand("fc1.weight", {hidden, dim}),
                        parameter_operand("fc2.weight", {hidden, dim}),
                        parameter_operand("fc3.weight", {out, hidden})},
-            .output = {"y", {sym("..."), out}, {PlacementRule::Kind::like_first}},
+            .outputs = {{"y", {sym("..."), out}, {PlacementRule::Kind::like_first}}},
             .messages = {},
             .saved = {{"x", positions * dim, sym("e")},
                       {"mean", positions, sym("acc")},

@@ -69,7 +69,7 @@ struct TriangleFunction {
                 parameter_operand("norm_out.bias", {D}),
                 parameter_operand("p_out.weight", {D, D}),
                 parameter_operand("g_out.weight", {D, D})};
-    c.output = {"y", {B, N, N, D}, pair};
+    c.outputs = {{"y", {B, N, N, D}, pair}};
     const PanelSizes sizes{B * D / sym("dp"), N, N, sym("e")};
     for (const auto& [pass, x, y] : products())
       append(c.messages, panel_messages(pass, sizes, x, y));

@@ -47,7 +47,7 @@ struct Doubled {
     Contract k;
     k.inputs = {{"x", {b, n, n, c}, {PlacementRule::Kind::exactly, pair_placements()}},
                 {"w", {c}, {PlacementRule::Kind::replicated}}};
-    k.output = {"y", {b, n, n, c}, {PlacementRule::Kind::like_first}};
+    k.outputs = {{"y", {b, n, n, c}, {PlacementRule::Kind::like_first}}};
     k.saved = {{"x", b * n * n * c, Formula::symbol("e")}};
     // A ring of one step, as an honest schedule would have.
     const Formula tile = b * n * n * c / Formula::symbol("dp") /

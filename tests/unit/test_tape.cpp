@@ -30,7 +30,7 @@ struct Product {
     const Formula n = Formula::symbol("n");
     return {.inputs = {{"a", {n}, {PlacementRule::Kind::any}},
                        {"b", {n}, {PlacementRule::Kind::like_first}}},
-            .output = {"y", {n}, {PlacementRule::Kind::like_first}},
+            .outputs = {{"y", {n}, {PlacementRule::Kind::like_first}}},
             .messages = {},
             .saved = {}};
   }

@@ -32,7 +32,7 @@ std::vector<ContractLine> lines_of(const BoundContract& b) {
         {b.scope, what, t.name, fmt::format("{} {}", shape_text(t.shape), format(t.placement))});
   };
   for (const ContractTensor& t : b.contract.inputs) operand("operand", t);
-  operand("output", b.contract.output);
+  for (const ContractTensor& t : b.contract.outputs) operand("output", t);
   const std::vector<MessageCount> counts = message_counts(b);
   for (std::size_t k = 0; k < counts.size(); ++k) {
     const ContractMessage& m = b.contract.messages[k];
