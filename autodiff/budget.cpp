@@ -7,8 +7,8 @@
 namespace tessera {
 
 std::string_view name_of(BudgetClass budget) {
-  constexpr std::array<std::string_view, 8> names{"single",      "pair",      "msa",    "atom",
-                                                  "atom_window", "parameter", "scalar", "own block"};
+  constexpr std::array<std::string_view, 8> names{
+      "single", "pair", "msa", "atom", "atom_window", "parameter", "scalar", "own block"};
   return names[static_cast<std::size_t>(budget)];
 }
 

@@ -14,7 +14,12 @@ namespace tessera {
 namespace {
 
 constexpr const char* kLeading = "...";
+constexpr const char* kAnyShape = "any shape";
 const std::string kShapeOf = "shape of ";
+
+bool is_any_shape(const ContractTensor& t) {
+  return t.shape.size() == 1 && t.shape.front().symbol_name() == kAnyShape;
+}
 
 // The operand whose shape it has, "" if it is described by sizes.
 std::string shape_source(const ContractTensor& t) {
@@ -115,7 +120,8 @@ void check_placement(const char* function, const ContractTensor& t, const DTenso
       break;
     case PlacementRule::Kind::whole:
     case PlacementRule::Kind::sharded:
-      check_dims(function, t, x, t.placement.dims, t.placement.kind == PlacementRule::Kind::sharded);
+      check_dims(function, t, x, t.placement.dims,
+                 t.placement.kind == PlacementRule::Kind::sharded);
       break;
     case PlacementRule::Kind::any:
       break;
@@ -167,6 +173,10 @@ const DTensor& operand_named(const std::string& name, const Contract& contract,
 
 }  // namespace
 
+std::vector<Formula> any_shape() {
+  return {Formula::symbol(kAnyShape)};
+}
+
 std::vector<Formula> same_shape(const std::string& operand) {
   return {Formula::symbol(kShapeOf + operand)};
 }
@@ -176,8 +186,8 @@ ContractSaved saved_block(const std::string& operand) {
 }
 
 ContractSaved saved_block(std::string name, const std::string& operand, Formula element_bytes) {
-  return {std::move(name), Formula::symbol(fmt::format("n({})", operand)),
-          std::move(element_bytes), false, BudgetClass::own};
+  return {std::move(name), Formula::symbol(fmt::format("n({})", operand)), std::move(element_bytes),
+          false, BudgetClass::own};
 }
 
 std::string format(const PlacementRule& rule) {
@@ -221,12 +231,13 @@ BoundContract bind(const char* function, Contract contract, const DTensor* opera
       expect(operands[k], function, t.name.c_str(),
              {.shape = operand_named(source, bound.contract, operands).shape(),
               .allow_partial = true});
-    } else if (!unify(t, operands[k].shape(), bound.symbols))
+    } else if (!is_any_shape(t) && !unify(t, operands[k].shape(), bound.symbols)) {
       throw ShapeError({.problem = "operand does not fit",
                         .operation = function,
                         .tensor = t.name,
                         .found = operands[k].describe(),
                         .expected = expected_shape(t, bound.symbols)});
+    }
     check_placement(function, t, operands[k], operands[0]);
   }
   return bound;

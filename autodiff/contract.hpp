@@ -49,7 +49,7 @@ struct ContractTensor {
 };
 
 std::vector<Formula> same_shape(const std::string& operand);
-inline const std::vector<Formula> any_shape{Formula::symbol("...")};
+std::vector<Formula> any_shape();
 
 struct ContractMessage {
   Pass pass;

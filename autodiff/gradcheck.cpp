@@ -56,8 +56,8 @@ std::optional<Tensor> element(const DTensor& x, std::int64_t index) {
 
 }  // namespace
 
-GradcheckResult gradcheck(const std::function<Var(Tape&)>& function, std::vector<Var> leaves,
-                          const GradcheckOptions& options) {
+GradcheckResult gradcheck(const std::function<std::vector<Var>(Tape&)>& function,
+                          std::vector<Var> leaves, const GradcheckOptions& options) {
   for (Var& leaf : leaves) {
     leaf.zero_grad();
     if (leaf.value().dtype() != DType::f64)
@@ -67,23 +67,33 @@ GradcheckResult gradcheck(const std::function<Var(Tape&)>& function, std::vector
                        .found = std::string(name_of(leaf.value().dtype())),
                        .expected = "f64"});
   }
-  DTensor upstream;
+  std::vector<DTensor> upstream;  // undefined for outputs without gradient
   {
     Tape tape;
-    const Var y = function(tape);
-    upstream = uniform(y.value().shape(), DType::f64, y.value().mesh(), y.value().placements(),
-                       {options.seed, stream_id("gradcheck upstream")}, -1, 1);
-    tape.backward(y, upstream);
+    std::vector<Tape::Seed> seeds;
+    for (const Var& y : function(tape)) {
+      const RandomStream stream{options.seed, stream_id("gradcheck upstream") + upstream.size()};
+      upstream.push_back(y.requires_grad()
+                             ? uniform(y.value().shape(), DType::f64, y.value().mesh(),
+                                       y.value().placements(), stream, -1, 1)
+                             : DTensor());
+      if (y.requires_grad()) seeds.push_back({y, upstream.back()});
+    }
+    tape.backward(seeds);
   }
   std::vector<Var> parameters;
   for (const Var& leaf : leaves)
     if (is_parameter(leaf.value())) parameters.push_back(leaf);
-  reduce_gradients(upstream.mesh(), parameters);
+  reduce_gradients(leaves.at(0).value().mesh(), parameters);
 
   const NoGrad no_grad;
   auto loss = [&] {
     Tape tape;
-    return inner_product(function(tape).value(), upstream);
+    const std::vector<Var> outputs = function(tape);
+    double sum = 0;
+    for (std::size_t k = 0; k < outputs.size(); ++k)
+      if (upstream[k].defined()) sum += inner_product(outputs[k].value(), upstream[k]);
+    return sum;
   };
   GradcheckResult result;
   for (const Var& leaf : leaves) {

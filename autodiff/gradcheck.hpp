@@ -22,10 +22,11 @@ struct GradcheckResult {
   int elements = 0;      // compared
 };
 
-// Collective over the leaves' mesh. `function` computes one output from the leaves, on the given
-// tape; leaves that require gradients (f64 only, TypeError) are perturbed in place and restored.
-// The upstream gradient is random. Their gradients are cleared before and left reduced after.
-GradcheckResult gradcheck(const std::function<Var(Tape&)>& function, std::vector<Var> leaves,
-                          const GradcheckOptions& options = {});
+// Collective over the leaves' mesh. `function` computes outputs from the leaves, on the given tape;
+// those without gradient are left out. Leaves that require gradients (f64 only, TypeError) are
+// perturbed in place and restored. The upstream gradients are random. Their gradients are cleared
+// before and left reduced after.
+GradcheckResult gradcheck(const std::function<std::vector<Var>(Tape&)>& function,
+                          std::vector<Var> leaves, const GradcheckOptions& options = {});
 
 }  // namespace tessera

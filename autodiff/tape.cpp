@@ -27,9 +27,9 @@ class BackwardScope {
 // Gradients may share storage with each other, so a sum is always a new tensor.
 DTensor sum_of(const DTensor& a, const DTensor& b) {
   const DType dtype = promote(a.dtype(), b.dtype());
-  Tensor sum = Tensor::empty(a.local().shape(), dtype, a.local().device());
-  add(1.0, a.local().to(dtype), 1.0, b.local().to(dtype), sum);
-  return a.with_local(sum);
+  const DTensor sum = empty_like(a, dtype);
+  add(1.0, a.local(), 1.0, b.local(), sum.local());
+  return sum;
 }
 
 // A leaf's gradient is placed as its value; on an axis on which the value is replicated it may be a

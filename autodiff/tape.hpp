@@ -217,7 +217,9 @@ inline void watch(const DTensor& x, const char* function, const char* tensor) {
 // needs one. An F without backward has no gradient: its results are constants.
 template <class F>
 std::vector<Var> apply_many(const F& function, const std::vector<Var>& inputs) {
-  constexpr bool differentiable = requires(FunctionContext& ctx) { function.backward(ctx, {}); };
+  constexpr bool differentiable = requires(FunctionContext & ctx) {
+    function.backward(ctx, {});
+  };
   const TapeAccess::Found found = TapeAccess::tape_of(inputs.data(), inputs.size(), F::name);
   const bool record = differentiable && found.wanted;
   std::vector<bool> needs_grad;

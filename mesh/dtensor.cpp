@@ -176,6 +176,19 @@ DTensor zeros(const Shape& shape, DType dtype, const DeviceMesh& mesh,
   return wrap_local(Tensor::zeros(local, dtype, mesh.device()), mesh, placements, shape);
 }
 
+DTensor empty_like(const DTensor& x, DType dtype) {
+  return empty_carried(x, x.shape(), x.placements(), dtype);
+}
+
+DTensor empty_carried(const DTensor& x, const Shape& shape, const Placements& placements,
+                      DType dtype) {
+  const Shape local = shape_of(own_block("empty_carried", shape, x.mesh(), placements));
+  const Tensor block = Tensor::empty({numel(local)}, dtype, x.mesh().device());
+  return DTensor::from_local(
+      block.as_strided(local, carry_strides(x.shape(), x.strides(), local), 0), x.mesh(),
+      placements, shape, carry_strides(x.shape(), x.strides(), shape));
+}
+
 DTensor uniform(const Shape& shape, DType dtype, const DeviceMesh& mesh,
                 const Placements& placements, RandomStream stream, double low, double high) {
   refuse_partial("uniform", placements);

@@ -64,6 +64,12 @@ DTensor empty(const Shape& shape, DType dtype, const DeviceMesh& mesh,
               const Placements& placements);
 DTensor zeros(const Shape& shape, DType dtype, const DeviceMesh& mesh,
               const Placements& placements);
+// Uninitialised, with x's shape, placements and order of dims in memory.
+DTensor empty_like(const DTensor& x, DType dtype);
+// The same order of dims in memory as x has, other sizes (carry_strides()): for results that keep
+// the dims of an operand.
+DTensor empty_carried(const DTensor& x, const Shape& shape, const Placements& placements,
+                      DType dtype);
 // Uniform on [low, high) by global index: the same tensor on every mesh.
 DTensor uniform(const Shape& shape, DType dtype, const DeviceMesh& mesh,
                 const Placements& placements, RandomStream stream, double low, double high);

@@ -88,27 +88,25 @@ Measured measure(const Case& c, const Options& o, const DeviceMesh& mesh, DType 
   const Setup setup = random_setup(c, problem, mesh, dtype, o.seed);
   const Yardstick yardstick(mesh, o.product, at_least_f32(dtype), o.seed);
   std::vector<Var> parameters = setup.instance.module->parameters();
-  const DTensor upstream = [&] {
-    const NoGrad no_grad;
-    std::vector<Var> constants;
-    for (const DTensor& x : setup.inputs) constants.push_back(Var::constant(x));
-    return setup.upstream(setup.instance.forward(constants).value());
-  }();
   const auto forward = [&] {
     std::vector<Var> constants;
     for (const DTensor& x : setup.inputs) constants.push_back(Var::constant(x));
     const NoGrad no_grad;
-    setup.instance.forward(constants);
+    return setup.instance.forward(constants);
   };
+  std::vector<DTensor> upstream;
+  for (const Var& y : forward())
+    upstream.push_back(is_floating(y.value().dtype()) ? setup.upstream(y.value(), upstream.size())
+                                                      : DTensor());
   const auto training = [&](bool traced) {
     const trace::Recording recording(traced);
     const Scope scope(c.name);
     Tape tape;
-    std::vector<Var> inputs;
-    for (std::size_t k = 0; k < setup.inputs.size(); ++k)
-      inputs.push_back(
-          tape.input(setup.specs[k].name, setup.inputs[k], setup.specs[k].differentiable));
-    tape.backward(setup.instance.forward(inputs), upstream);
+    const std::vector<Var> outputs = setup.instance.forward(inputs_on(tape, setup));
+    std::vector<Tape::Seed> start;
+    for (std::size_t k = 0; k < outputs.size(); ++k)
+      if (outputs[k].requires_grad()) start.push_back({outputs[k], upstream[k]});
+    tape.backward(start);
     reduce_gradients(mesh, parameters);
     setup.instance.module->zero_grad();
   };

@@ -60,12 +60,7 @@ struct Training {
     const Scope scope("trunk");
     std::vector<Var> parameters = setup.instance.module->parameters();
     Tape tape;
-    std::vector<Var> inputs;
-    for (std::size_t k = 0; k < setup.inputs.size(); ++k)
-      inputs.push_back(
-          tape.input(setup.specs[k].name, setup.inputs[k], setup.specs[k].differentiable));
-    const Var y = setup.instance.forward(inputs);
-    tape.backward(y, setup.upstream(y.value()));
+    tape.backward(seeds(setup, setup.instance.forward(inputs_on(tape, setup))));
     reduce_gradients(mesh, parameters);
   }
 };

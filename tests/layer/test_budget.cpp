@@ -35,6 +35,7 @@ TEST_CASE("saved bytes per rank are the serial ones over cp0 * cp1, exactly") {
   const DeviceMesh one = DeviceMesh::create(Communicator::self(), {});
   for (const Case& c : all_cases()) {
     if (c.inputs.front().placements != pair_placements()) continue;
+    if (c.name.starts_with("substrate.")) continue;  // they keep own blocks of any placements
     const CaseResult serial = run_parity(c, sizes, one, {});
     for (const MeshShape& shape : test_meshes(test_ranks())) {
       if (shape.dp > 1) continue;

@@ -30,6 +30,7 @@ TEST_CASE("central differences agree with every gradient") {
       for (const Var& x : inputs) on_tape.push_back(tape.adopt(x));
       return setup.instance.forward(on_tape);
     };
+    if (leaves.empty()) continue;  // a case without gradients
     const GradcheckResult result = gradcheck(function, leaves, {.samples = 4});
     INFO(c.name << " " << result.worst);
     CHECK(result.elements >= static_cast<int>(leaves.size()));

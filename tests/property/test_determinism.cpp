@@ -18,17 +18,15 @@ std::vector<std::uint64_t> bits(const Case& c, const DeviceMesh& mesh, const Siz
                                 std::uint64_t seed) {
   const Setup setup = random_setup(c, c.problem(sizes), mesh, DType::f32, seed);
   Tape tape;
-  std::vector<Var> inputs;
-  for (std::size_t k = 0; k < setup.inputs.size(); ++k)
-    inputs.push_back(
-        tape.input(setup.specs[k].name, setup.inputs[k], setup.specs[k].differentiable));
-  const Var y = setup.instance.forward(inputs);
-  tape.backward(y, setup.upstream(y.value()));
+  const std::vector<Var> inputs = inputs_on(tape, setup);
+  const std::vector<Var> outputs = setup.instance.forward(inputs);
+  tape.backward(seeds(setup, outputs));
   std::vector<Var> parameters = setup.instance.module->parameters();
   reduce_gradients(mesh, parameters);
-  std::vector<std::uint64_t> all{hash_of(y.value().local())};
+  std::vector<std::uint64_t> all;
+  for (const Var& y : outputs) all.push_back(hash_of(y.value().local()));
   for (const Var& x : inputs)
-    if (x.requires_grad()) all.push_back(hash_of(x.grad().local()));
+    if (x.has_grad()) all.push_back(hash_of(x.grad().local()));
   for (const Var& p : parameters) all.push_back(hash_of(p.grad().local()));
   return all;
 }

@@ -44,12 +44,8 @@ void run(const char* name, double in_x, double in_gradient, const std::string& p
   for (const NamedParameter& p : setup.instance.module->named_parameters())
     if (p.name == parameter) fill(p.var.value().local().select(0, 3).select(0, 1), kNaN);
   Tape tape;
-  std::vector<Var> inputs;
-  for (std::size_t k = 0; k < setup.inputs.size(); ++k)
-    inputs.push_back(
-        tape.input(setup.specs[k].name, setup.inputs[k], setup.specs[k].differentiable));
-  const Var y = setup.instance.forward(inputs);
-  const DTensor upstream = setup.upstream(y.value());
+  const Var y = setup.instance.forward(inputs_on(tape, setup)).front();
+  const DTensor upstream = setup.upstream(y.value(), 0);
   if (in_gradient != 0) plant(upstream, in_gradient);
   tape.backward(y, upstream);
 }

@@ -222,7 +222,7 @@ TEST_CASE("gradcheck agrees with a right gradient and not with a wrong one") {
   const auto cube = [&](const Product& options) {
     return [&, options](Tape& tape) {
       const Var v = tape.adopt(w);
-      return product(product(c, v), product(v, v), options);
+      return std::vector<Var>{product(product(c, v), product(v, v), options)};
     };
   };
   const GradcheckResult right = gradcheck(cube({}), {w});

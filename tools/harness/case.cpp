@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "harness/cases/operations.hpp"
 #include "tessera/layers/substrate/linear.hpp"
 #include "tessera/layers/substrate/sigmoid_gate.hpp"
 #include "tessera/layers/trunk/transition.hpp"
@@ -54,8 +55,9 @@ template <class M>
 Instance instance_of(std::unique_ptr<M> module,
                      std::function<Var(const M&, const std::vector<Var>&)> forward) {
   const M* layer = module.get();
-  return {std::move(module),
-          [layer, forward](const std::vector<Var>& in) { return forward(*layer, in); }};
+  return {std::move(module), [layer, forward](const std::vector<Var>& in) {
+            return std::vector<Var>{forward(*layer, in)};
+          }};
 }
 
 // Module without parameters, for plain functions.
@@ -165,6 +167,20 @@ Case triangle_multiplication(const char* name, TriangleDirection direction) {
   return k;
 }
 
+std::vector<Case> layer_cases() {
+  return {
+      linear("linear", Class::pair, true),
+      linear("linear_single", Class::single, true),
+      linear("linear_no_bias", Class::pair, false),
+      layer_norm_case(),
+      sigmoid_gate_case(),
+      transition("transition", Class::pair, false),
+      transition("transition_outdim", Class::single, true),
+      triangle_multiplication("triangle_multiplication_outgoing", TriangleDirection::outgoing),
+      triangle_multiplication("triangle_multiplication_incoming", TriangleDirection::incoming),
+  };
+}
+
 // Edit distance, to suggest names.
 std::size_t distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -193,17 +209,14 @@ std::string nearest(const std::string& name) {
 }  // namespace
 
 const std::vector<Case>& all_cases() {
-  static const std::vector<Case> cases{
-      linear("linear", Class::pair, true),
-      linear("linear_single", Class::single, true),
-      linear("linear_no_bias", Class::pair, false),
-      layer_norm_case(),
-      sigmoid_gate_case(),
-      transition("transition", Class::pair, false),
-      transition("transition_outdim", Class::single, true),
-      triangle_multiplication("triangle_multiplication_outgoing", TriangleDirection::outgoing),
-      triangle_multiplication("triangle_multiplication_incoming", TriangleDirection::incoming),
-  };
+  static const std::vector<Case> cases = [] {
+    std::vector<Case> all = layer_cases();
+    for (const auto& group : {reshape_cases}) {
+      std::vector<Case> more = group();
+      std::move(more.begin(), more.end(), std::back_inserter(all));
+    }
+    return all;
+  }();
   return cases;
 }
 

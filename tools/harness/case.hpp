@@ -20,7 +20,12 @@ struct Sizes {
   std::int64_t channels = 8;
 };
 
-enum class InputKind { values, mask };
+enum class InputKind {
+  values,   // uniform on [low, high), in the dtype of the run
+  mask,     // 0 and 1 with gaps, in the dtype of the run
+  boolean,  // the same, as bool
+  index,    // whole numbers in [low, high), as i64
+};
 
 struct InputSpec {
   std::string name;
@@ -28,6 +33,10 @@ struct InputSpec {
   Placements placements;
   InputKind kind = InputKind::values;
   bool differentiable = true;
+  double low = -1;
+  double high = 1;
+  // If set, the values by global index, instead of random ones.
+  std::function<double(const std::vector<std::int64_t>& index)> at = {};
 };
 
 // A random problem of a case: hyperparameters as in the golden files, and inputs.
@@ -40,13 +49,13 @@ struct Problem {
 // The layer on one mesh.
 struct Instance {
   std::unique_ptr<Module> module;
-  std::function<Var(const std::vector<Var>& inputs)> forward;
+  std::function<std::vector<Var>(const std::vector<Var>& inputs)> forward;
 };
 
 struct Case {
   std::string name;         // also the name of its golden files, if it has any
   std::string description;  // one line
-  std::string output = "y";
+  std::vector<std::string> outputs{"y"};
   bool has_golden = false;
   bool any_class = false;  // takes pair, single and other activations alike
   // In the order of `forward`.

@@ -14,7 +14,10 @@
 namespace tessera::harness {
 namespace {
 
+// Sizes in brackets, or a shape that is described in words.
 std::string shape_text(const std::vector<Formula>& shape) {
+  if (shape.size() == 1 && shape[0].symbol_name().find(' ') != std::string::npos)
+    return shape[0].text();
   std::vector<std::string> sizes;
   for (const Formula& size : shape) sizes.push_back(size.text());
   return fmt::format("[{}]", fmt::join(sizes, ", "));
@@ -53,14 +56,18 @@ std::vector<ContractLine> lines_of(const BoundContract& b) {
 
 }  // namespace
 
-std::vector<std::string> compare_memory(const Tape& tape, const std::vector<Var>& inputs,
-                                        std::int64_t measured) {
+MemoryComparison compare_memory(const Tape& tape, const std::vector<Var>& inputs,
+                                const std::vector<Var>& outputs, std::int64_t grown) {
   std::vector<SavedCount> promised;
   for (const BoundContract& b : tape.contracts()) append(promised, saved_counts(b));
   std::vector<std::string> differences = compare_saved(promised, tape.saved());
 
   std::set<const void*> known;
   for (const Var& x : inputs) known.insert(x.value().local().storage_id());
+  std::int64_t measured = grown;
+  for (const Var& y : outputs)  // views of inputs cost nothing
+    if (known.insert(y.value().local().storage_id()).second)
+      measured -= y.value().local().storage_bytes();
   std::int64_t expected = 0;
   for (const SavedRecord& s : tape.saved())
     if (s.budget != BudgetClass::parameter && known.insert(s.storage).second) expected += s.bytes;
@@ -68,7 +75,7 @@ std::vector<std::string> compare_memory(const Tape& tape, const std::vector<Var>
     differences.push_back(
         fmt::format("{} bytes stay alive after forward, {} of them are saved through the tape",
                     measured, expected));
-  return differences;
+  return {std::move(differences), measured};
 }
 
 DryRun dry_run(const Case& c, const Problem& problem, const MeshShape& shape, int rank,
@@ -80,21 +87,17 @@ DryRun dry_run(const Case& c, const Problem& problem, const MeshShape& shape, in
   const Setup setup = random_setup(c, problem, mesh, dtype, 1);
   DryRun run;
   Tape tape;
-  std::vector<Var> inputs;
-  for (std::size_t k = 0; k < setup.inputs.size(); ++k)
-    inputs.push_back(
-        tape.input(setup.specs[k].name, setup.inputs[k], setup.specs[k].differentiable));
+  const std::vector<Var> inputs = inputs_on(tape, setup);
   const std::int64_t before = memory_ledger::total().live;
-  const Var y = setup.instance.forward(inputs);
-  const std::int64_t measured =
-      memory_ledger::total().live - before - y.value().local().storage_bytes();
+  const std::vector<Var> outputs = setup.instance.forward(inputs);
+  const std::int64_t grown = memory_ledger::total().live - before;
   run.contracts = tape.contracts();
   run.saved_bytes = tape.saved_bytes();
-  run.differences = compare_memory(tape, inputs, measured);
+  run.differences = compare_memory(tape, inputs, outputs, grown).differences;
   std::vector<MessageCount> done = message_counts(Pass::forward, mesh.records());
   mesh.clear_records();
 
-  tape.backward(y, setup.upstream(y.value()));
+  tape.backward(seeds(setup, outputs));
   std::vector<Var> parameters = setup.instance.module->parameters();
   run.reduction = reduction_message(mesh, parameters);
   reduce_gradients(mesh, parameters);

@@ -15,10 +15,14 @@ void append(std::vector<T>& all, const std::vector<T>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-// What is kept for backward against the contract: by name, and as what in fact stays alive
-// (`measured` bytes beside inputs and output), so that nothing can be kept behind the tape's back.
-std::vector<std::string> compare_memory(const Tape& tape, const std::vector<Var>& inputs,
-                                        std::int64_t measured);
+// What is kept for backward against the contract: by name, and as what in fact stays alive, so that
+// nothing can be kept behind the tape's back. `grown`: how many more bytes live after forward.
+struct MemoryComparison {
+  std::vector<std::string> differences;
+  std::int64_t measured = 0;  // bytes beside inputs and outputs
+};
+MemoryComparison compare_memory(const Tape& tape, const std::vector<Var>& inputs,
+                                const std::vector<Var>& outputs, std::int64_t grown);
 
 // One rank of a mesh that need not be there: forward, backward and reduction on the meta device.
 struct DryRun {

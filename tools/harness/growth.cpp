@@ -33,13 +33,9 @@ ByPurpose run_once(const Case& c, const Sizes& sizes, const DeviceMesh& mesh,
     at(before, Purpose(k)) = static_cast<double>(memory_ledger::total(Purpose(k)).live);
   const Setup setup = random_setup(c, c.problem(sizes), mesh, options.dtype, options.seed);
   Tape tape;
-  std::vector<Var> inputs;
-  for (std::size_t k = 0; k < setup.inputs.size(); ++k)
-    inputs.push_back(
-        tape.input(setup.specs[k].name, setup.inputs[k], setup.specs[k].differentiable));
-  const Var y = setup.instance.forward(inputs);
+  const std::vector<Var> outputs = setup.instance.forward(inputs_on(tape, setup));
   const auto saved = static_cast<double>(memory_ledger::total(Purpose::saved).live);
-  tape.backward(y, setup.upstream(y.value()));
+  tape.backward(seeds(setup, outputs));
   std::vector<Var> parameters = setup.instance.module->parameters();
   reduce_gradients(mesh, parameters);
   ByPurpose bytes{};

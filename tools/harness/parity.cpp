@@ -58,13 +58,10 @@ Run run_layer(const Case& c, const Setup& setup, const DeviceMesh& mesh, std::in
   const double begin = now();
 
   Tape tape;
-  std::vector<Var> inputs;
-  for (std::size_t k = 0; k < setup.inputs.size(); ++k)
-    inputs.push_back(
-        tape.input(setup.specs[k].name, setup.inputs[k], setup.specs[k].differentiable));
+  const std::vector<Var> inputs = inputs_on(tape, setup);
   const std::int64_t before = memory_ledger::total().live;
-  const Var y = setup.instance.forward(inputs);
-  run.saved_measured = memory_ledger::total().live - before - y.value().local().storage_bytes();
+  const std::vector<Var> outputs = setup.instance.forward(inputs);
+  const std::int64_t grown = memory_ledger::total().live - before;
   run.memory_after_forward = memory_ledger::entries();
   run.forward = mesh.records();
   mesh.clear_records();
@@ -73,10 +70,12 @@ Run run_layer(const Case& c, const Setup& setup, const DeviceMesh& mesh, std::in
   run.saved_budget = tape.saved_bound();
   std::vector<MessageCount> promised;
   for (const BoundContract& b : tape.contracts()) append(promised, message_counts(b));
-  run.contract_differences = compare_memory(tape, inputs, run.saved_measured);
-  const DTensor upstream = setup.upstream(y.value());
+  MemoryComparison memory = compare_memory(tape, inputs, outputs, grown);
+  run.contract_differences = std::move(memory.differences);
+  run.saved_measured = memory.measured;
+  const std::vector<Tape::Seed> upstream = seeds(setup, outputs);
 
-  tape.backward(y, upstream);
+  tape.backward(upstream);
   std::vector<Var> parameters = setup.instance.module->parameters();
   promised.push_back(reduction_message(mesh, parameters));
   reduce_gradients(mesh, parameters);
@@ -89,9 +88,10 @@ Run run_layer(const Case& c, const Setup& setup, const DeviceMesh& mesh, std::in
   run.peak_bytes = memory_ledger::total().peak - baseline;
   run.memory_at_end = memory_ledger::entries();
 
-  run.results.push_back({c.output, y.value()});
+  for (std::size_t k = 0; k < outputs.size(); ++k)
+    run.results.push_back({c.outputs.at(k), outputs[k].value()});
   for (std::size_t k = 0; k < inputs.size(); ++k)
-    if (setup.specs[k].differentiable)
+    if (setup.specs[k].differentiable && !upstream.empty())
       run.results.push_back({"grad " + setup.specs[k].name, inputs[k].grad()});
   for (const NamedParameter& p : setup.instance.module->named_parameters())
     run.results.push_back({"grad " + p.name, p.var.grad()});
@@ -169,15 +169,19 @@ struct Reference {
   std::set<std::string> zero;  // gradients that are zero mathematically: compared absolutely
 };
 
+// Indices and booleans are compared as numbers.
+Tensor comparable(const Tensor& t) {
+  return is_floating(t.dtype()) ? t : t.to(DType::f64);
+}
+
 void compare(const Run& run, const Reference& reference, const DeviceMesh& mesh,
              CaseResult& result) {
   result.gradients_nonzero = result.finite = result.replicas_identical = true;
   for (const NamedResult& r : run.results) {
-    const DTensor expected = reference.value(r);
-    const Difference local = max_difference(r.value.local(), expected.local());
-    const std::vector<double> all =
-        max_over_ranks(mesh, {local.max_abs, local.max_reference, max_abs(r.value.local()),
-                              all_finite(r.value.local()) ? 0.0 : 1.0});
+    const Tensor found = comparable(r.value.local());
+    const Difference local = max_difference(found, comparable(reference.value(r).local()));
+    const std::vector<double> all = max_over_ranks(
+        mesh, {local.max_abs, local.max_reference, max_abs(found), all_finite(found) ? 0.0 : 1.0});
     const bool absolute = reference.zero.contains(r.name);
     const double scale = absolute ? 1 : all[1];
     result.tensors.push_back({r.name, all[0], scale > 0 ? all[0] / scale : all[0]});
@@ -202,7 +206,9 @@ Run run_distributed(const Case& c, const Setup& setup, const DeviceMesh& mesh,
   Run run = run_layer(c, setup, mesh, baseline, trace);
   result.inputs_unmodified = all_ranks(mesh, before == hashes(setup));
 
-  bool sharded = is_sharded(run.results.front().value);
+  bool sharded = true;
+  for (std::size_t k = 0; k < c.outputs.size(); ++k)
+    sharded = sharded && is_sharded(run.results[k].value);
   for (const DTensor& x : setup.inputs) sharded = sharded && is_sharded(x);
   result.sharding_active = all_ranks(mesh, sharded);
   bool within = true;
@@ -222,14 +228,16 @@ Run run_distributed(const Case& c, const Setup& setup, const DeviceMesh& mesh,
   result.memory = memory_over_ranks(mesh, run.memory_after_forward, run.memory_at_end);
   result.forward = busiest(mesh, run.forward);
   result.backward = busiest(mesh, run.backward);
-  result.outputs_checked = 1;
+  result.outputs_checked = static_cast<int>(c.outputs.size());
   result.params_checked = static_cast<int>(setup.instance.module->named_parameters().size());
-  result.inputs_checked = static_cast<int>(run.results.size()) - 1 - result.params_checked;
+  result.inputs_checked =
+      static_cast<int>(run.results.size()) - result.outputs_checked - result.params_checked;
   return run;
 }
 
 std::string describe(const Problem& problem) {
   const Shape& x = problem.inputs.front().shape;
+  if (x.size() < 3) return format_shape(x);
   return fmt::format("B={} N={} C={}", x.front(), x.at(1), x.back());
 }
 
@@ -292,10 +300,9 @@ Setup golden_setup(const Case& c, const SafetensorsFile& file, const std::string
     setup.inputs.push_back(read_sharded(file, name, mesh, placements, dtype));
     setup.specs.push_back(std::move(spec));
   }
-  const std::string upstream = "gout." + c.output;
-  file.info(upstream);
-  setup.upstream = [&file, upstream](const DTensor& y) {
-    return read_sharded(file, upstream, y.mesh(), y.placements(), y.dtype());
+  for (const std::string& output : c.outputs) file.info("gout." + output);
+  setup.upstream = [&file, outputs = c.outputs](const DTensor& y, std::size_t number) {
+    return read_sharded(file, "gout." + outputs.at(number), y.mesh(), y.placements(), y.dtype());
   };
   return setup;
 }
@@ -324,7 +331,7 @@ Reference golden_reference(const Case& c, const SafetensorsFile& file, const std
 }
 
 void check_complete(const Case& c, const Setup& setup, const SafetensorsFile& file) {
-  file.info("out." + c.output);
+  for (const std::string& output : c.outputs) file.info("out." + output);
   for (const InputSpec& spec : c.inputs)
     if (spec.differentiable) file.info("grad_in." + spec.name);
   for (const NamedParameter& p : setup.instance.module->named_parameters())

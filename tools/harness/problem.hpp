@@ -15,8 +15,13 @@ struct Setup {
   Instance instance;
   std::vector<InputSpec> specs;
   std::vector<DTensor> inputs;
-  std::function<DTensor(const DTensor& output)> upstream;
+  // The gradient of an output, by its number.
+  std::function<DTensor(const DTensor& output, std::size_t number)> upstream;
 };
+// The inputs as leaves of a tape.
+std::vector<Var> inputs_on(Tape& tape, const Setup& setup);
+// Where backward starts: at every output that has a gradient.
+std::vector<Tape::Seed> seeds(const Setup& setup, const std::vector<Var>& outputs);
 
 // Parameters are at least f32. Masks have zeros inside and one token row without any one.
 Setup random_setup(const Case& c, const Problem& problem, const DeviceMesh& mesh, DType dtype,

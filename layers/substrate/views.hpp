@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// Distributed tensors seen with other dims: no copy, no message, no tape. The functions on tapes
+// (reshape.hpp, reduce.hpp ...) are made of these; each is the gradient of another one.
+#pragma once
+
+#include <vector>
+
+#include "tessera/mesh/dtensor.hpp"
+
+namespace tessera {
+
+// Placements after dims have moved: S(d) becomes S(to[d]). PlacementError if to[d] is -1, which is
+// for dims that are gone.
+Placements renumbered(const Placements& placements, const std::vector<int>& to);
+// The numbers of dims of an n-dim tensor once `dims` are gone (-1), or once one is put in at `dim`.
+std::vector<int> numbers_without(int ndim, const std::vector<int>& dims);
+std::vector<int> numbers_with(int ndim, int dim);
+
+// True if a mesh axis shards the dim. The axis, or -1.
+bool is_sharded(const DTensor& x, int dim);
+int sharding_axis(const DTensor& x, int dim);
+
+// A dim of size 1 at `dim`, 0 <= dim <= ndim.
+DTensor unsqueezed(const DTensor& x, int dim);
+// Without `dim`, which has size 1 and is not sharded.
+DTensor squeezed(const DTensor& x, int dim);
+// Part of a dim that is not sharded.
+DTensor narrowed(const DTensor& x, int dim, std::int64_t begin, std::int64_t length);
+
+}  // namespace tessera

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+// Cases of the substrate's operations, one function per group. Their names begin with "substrate.".
+#pragma once
+
+#include "harness/case.hpp"
+
+namespace tessera::harness {
+
+std::vector<Case> reshape_cases();
+
+// A case of operations without parameters. The shapes of the inputs are made from the sizes.
+using Inputs = std::vector<InputSpec>;
+Case operation(std::string name, std::string description, std::function<Inputs(const Sizes&)> inputs,
+               std::function<std::vector<Var>(const std::vector<Var>&)> forward,
+               std::vector<std::string> outputs = {"y"});
+
+// Inputs of the standard classes.
+InputSpec pair(const Sizes& s, const char* name = "x");    // [B, N, N, C] (S0,S1,S2)
+InputSpec single(const Sizes& s, const char* name = "x");  // [B, N, C] (S0,S1,R)
+
+}  // namespace tessera::harness
