@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Elementwise operations and the scalars of a tensor.
+// Copies and the scalars of a tensor.
 #include "tessera/runtime/ops.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
 
 #include "tessera/runtime/check.hpp"
 #include "tessera/runtime/cuda/device.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/kernels/dispatch.hpp"
+#include "tessera/runtime/loop.hpp"
 #include "tessera/runtime/parallel.hpp"
 
 namespace tessera {
@@ -18,77 +16,6 @@ namespace {
 
 constexpr std::int64_t kGrain = 32768;           // elements worth a thread of their own
 constexpr std::int64_t kReductionBlock = 65536;  // elements per partial result, on a CPU
-
-struct LoopDim {
-  std::int64_t size;
-  std::array<std::int64_t, 3> strides;  // out, in[0], in[1]; 0 where an operand is absent
-};
-
-// The dims of the operands, from the outermost to the innermost in memory as `out` sees it, with
-// neighbours merged where all operands allow it.
-std::vector<LoopDim> loop_dims(const Tensor& out, const std::vector<const Tensor*>& in) {
-  std::vector<LoopDim> dims;
-  for (std::size_t d = 0; d < out.shape().size(); ++d) {
-    if (out.shape()[d] == 1) continue;
-    LoopDim dim{out.shape()[d], {out.strides()[d], 0, 0}};
-    for (std::size_t i = 0; i < in.size(); ++i) dim.strides[i + 1] = in[i]->strides()[d];
-    dims.push_back(dim);
-  }
-  std::stable_sort(dims.begin(), dims.end(),
-                   [](const LoopDim& a, const LoopDim& b) { return a.strides > b.strides; });
-  std::vector<LoopDim> merged;
-  for (const LoopDim& dim : dims) {
-    const auto continues = [&](const LoopDim& outer) {
-      for (std::size_t i = 0; i < 3; ++i)
-        if (outer.strides[i] != dim.strides[i] * dim.size) return false;
-      return true;
-    };
-    if (!merged.empty() && continues(merged.back()))
-      merged.back() = {merged.back().size * dim.size, dim.strides};
-    else
-      merged.push_back(dim);
-  }
-  if (merged.empty()) merged.push_back({1, {1, 1, 1}});
-  return merged;
-}
-
-ElementwiseArgs make_args(const char* operation, Elementwise op, const std::vector<LoopDim>& dims,
-                          const Tensor& out, const std::vector<const Tensor*>& in) {
-  if (dims.size() > kMaxDims)
-    throw UnsupportedError({.problem = "too many dims that cannot be merged",
-                            .operation = operation,
-                            .found = format_shape(out.shape()),
-                            .expected = fmt::format("at most {}", kMaxDims)});
-  ElementwiseArgs args{};
-  args.op = op;
-  args.ndim = static_cast<int>(dims.size());
-  args.out.data = out.data();
-  args.out.dtype = args.in[0].dtype = args.in[1].dtype = out.dtype();
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    args.in[i].data = in[i]->data();
-    args.in[i].dtype = in[i]->dtype();
-  }
-  for (std::size_t d = 0; d < dims.size(); ++d) {
-    args.sizes[d] = dims[d].size;
-    args.out.strides[d] = dims[d].strides[0];
-    args.in[0].strides[d] = dims[d].strides[1];
-    args.in[1].strides[d] = dims[d].strides[2];
-  }
-  return args;
-}
-
-void run_elementwise(const char* operation, Elementwise op, double alpha, double beta,
-                     const Tensor& out, const std::vector<const Tensor*>& in) {
-  out.bump_version();
-  if (out.numel() == 0) return;
-  ElementwiseArgs args = make_args(operation, op, loop_dims(out, in), out, in);
-  args.alpha = alpha;
-  args.beta = beta;
-  const KernelTable& table = kernel_table(out.device());
-  run_lanes(out.device(), out.numel(), kGrain, [&](std::int64_t begin, std::int64_t end, int) {
-    table.elementwise(args, {begin, end});
-  });
-}
 
 // Brings the dim along which src has unit stride next to the innermost one, if they differ.
 bool arrange_transpose(std::vector<LoopDim>& dims) {
@@ -104,9 +31,9 @@ bool arrange_transpose(std::vector<LoopDim>& dims) {
 void copy_on_device(const Tensor& src, const Tensor& dst) {
   std::vector<LoopDim> dims = loop_dims(dst, {&src});
   if (src.dtype() != dst.dtype() || !arrange_transpose(dims))
-    return run_elementwise("copy", Elementwise::copy, 0, 0, dst, {&src});
+    return run_elementwise("copy", Elementwise::copy, {}, dst, {&src});
   dst.bump_version();
-  const ElementwiseArgs args = make_args("copy", Elementwise::copy, dims, dst, {&src});
+  const ElementwiseArgs args = loop_args("copy", Elementwise::copy, dims, dst, {&src});
   const std::int64_t width = dims.back().size;
   const std::int64_t height = (dims.end() - 2)->size;
   const std::int64_t blocks = (height + kTransposeBlock - 1) / kTransposeBlock;
@@ -140,7 +67,7 @@ Reduced reduce(const char* operation, Reduction op, const Tensor& a, const Tenso
   if (a.numel() == 0) return total;
   std::vector<const Tensor*> in{&a};
   if (b != nullptr) in.push_back(b);
-  const ReduceArgs args{op, make_args(operation, Elementwise::copy, loop_dims(a, in), a, in)};
+  const ReduceArgs args{op, loop_args(operation, Elementwise::copy, loop_dims(a, in), a, in)};
   const KernelTable& table = kernel_table(a.device());
   const std::int64_t count = a.numel();
   const std::int64_t block = a.device().kind == DeviceKind::cuda ? count : kReductionBlock;
@@ -180,34 +107,7 @@ void copy(const Tensor& src, const Tensor& dst) {
 
 void fill(const Tensor& dst, double value) {
   check::same_device("fill", {{"dst", dst}});
-  run_elementwise("fill", Elementwise::fill, value, 0, dst, {});
-}
-
-void add(double alpha, const Tensor& a, double beta, const Tensor& b, const Tensor& out) {
-  check::same_device("add", {{"a", a}, {"b", b}, {"out", out}});
-  check::floating("add", {{"a", a}, {"b", b}, {"out", out}});
-  check::same_shape("add", {{"a", a}, {"b", b}, {"out", out}});
-  run_elementwise("add", Elementwise::add, alpha, beta, out, {&a, &b});
-}
-
-void multiply(const Tensor& a, const Tensor& b, const Tensor& out) {
-  check::same_device("multiply", {{"a", a}, {"b", b}, {"out", out}});
-  check::floating("multiply", {{"a", a}, {"b", b}, {"out", out}});
-  check::same_shape("multiply", {{"a", a}, {"b", b}, {"out", out}});
-  run_elementwise("multiply", Elementwise::multiply, 0, 0, out, {&a, &b});
-}
-
-void scale(double alpha, const Tensor& dst) {
-  check::same_device("scale", {{"dst", dst}});
-  check::floating("scale", {{"dst", dst}});
-  run_elementwise("scale", Elementwise::scale, alpha, 0, dst, {&dst});
-}
-
-void maximum(const Tensor& a, const Tensor& b, const Tensor& out) {
-  check::same_device("maximum", {{"a", a}, {"b", b}, {"out", out}});
-  check::floating("maximum", {{"a", a}, {"b", b}, {"out", out}});
-  check::same_shape("maximum", {{"a", a}, {"b", b}, {"out", out}});
-  run_elementwise("maximum", Elementwise::maximum, 0, 0, out, {&a, &b});
+  run_elementwise("fill", Elementwise::fill, {value}, dst, {});
 }
 
 double max_abs(const Tensor& x) {

@@ -7,6 +7,7 @@
 // uses all threads of the rank; results do not depend on that.
 #pragma once
 
+#include "tessera/runtime/fold.hpp"
 #include "tessera/runtime/tensor.hpp"
 
 namespace tessera {
@@ -24,6 +25,68 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor& out);
 void scale(double alpha, const Tensor& dst);
 // out = max(a, b); out may be a or b. (reductions of mesh/)
 void maximum(const Tensor& a, const Tensor& b, const Tensor& out);
+
+// Elementwise over equal shapes, any strides (stride 0 in inputs: Tensor::expand), any dtypes; out
+// may be an input. If all operands that are read are integers or booleans the arithmetic is in i64,
+// else in f64 if any operand is f64, else in f32. The result is converted to out's
+// dtype as copy does: comparisons give 0 or 1, a boolean is `!= 0`, integers truncate. Operations
+// that lead out of the integers (cos, sin, log, exp, sigmoid, sqrt, divide) compute integers in
+// f32, but in f64 if out is an integer too: of two integers, divide is the true quotient and its
+// whole part in an integer. NaN propagates but for sign and step, which give 0.
+enum class Unary {
+  cos,
+  sin,
+  relu,
+  round,  // ties to even
+  log,
+  exp,
+  abs,
+  sign,  // of 0: 0
+  sigmoid,
+  sqrt,
+  negate,
+  logical_not,
+  step  // 1 where a > 0, else 0
+};
+void unary(Unary op, const Tensor& a, const Tensor& out);
+enum class Binary {
+  add,
+  subtract,
+  multiply,
+  divide,
+  maximum,
+  minimum,
+  power,  // of integers with a negative exponent: the whole part
+  equal,
+  less,
+  less_equal,
+  logical_and,
+  bit_and  // integers and booleans (TypeError)
+};
+void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& out);
+// A number as an operand: beside a floating tensor of dtype at_least_f32(tensor), beside an integer
+// one i64 if it is whole, else f32.
+void binary(Binary op, double a, const Tensor& b, const Tensor& out);
+void binary(Binary op, const Tensor& a, double b, const Tensor& out);
+// out = cond != 0 ? a : b. A floating cond is brought to bool first and does not count for the
+// arithmetic.
+void select(const Tensor& cond, const Tensor& a, const Tensor& b, const Tensor& out);
+
+// Reduction along dims (negative ones count from the end): out has x's shape with size 1 there. Any
+// strides, any dtypes; argmax: one dim, out in i64. Sums are formed in f64, those of integers in
+// i64. argmax is the lowest index of the maximum. A NaN is the maximum, the minimum and the argmax.
+// A sum of no elements is 0; the others refuse (RangeError).
+void fold(Fold op, const Tensor& x, const std::vector<int>& dims, const Tensor& out);
+
+// out[k, :] = src[index[k], :], zero where index[k] < 0. src [R, F], index [K] i64, out [K, F];
+// unit stride in the last dim of src and out, which have one dtype. An index >= R is the caller's
+// mistake: RangeError on a CPU.
+void gather_rows(const Tensor& src, const Tensor& index, const Tensor& out);
+// out[index[k], :] += src[k, :] where index[k] >= 0, in ascending k. src [K, F], out [R, F] as
+// above, but src of any floating dtype and out in f64 or f32.
+void scatter_add_rows(const Tensor& src, const Tensor& index, const Tensor& out);
+// The values 0, 1, ... n-1 as i64 [n].
+Tensor arange(std::int64_t n, Device device);
 
 // c = alpha * a b + beta * c. Two or three dims: [m,k] [k,n] [m,n], or each with one leading batch
 // dim. A transposed operand is a transposed view: of the last two dims of a and of b either one may

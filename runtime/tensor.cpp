@@ -274,6 +274,23 @@ Tensor Tensor::squeeze(int dim) const {
   return select(d, 0);
 }
 
+Tensor Tensor::expand(const Shape& shape) const {
+  Tensor t = *this;
+  bool fits = shape.size() == shape_.size();
+  for (std::size_t d = 0; fits && d < shape.size(); ++d) {
+    if (shape[d] == shape_[d]) continue;
+    fits = shape_[d] == 1 && shape[d] >= 0;
+    t.shape_[d] = shape[d];
+    t.strides_[d] = 0;
+  }
+  if (!fits)
+    throw ShapeError({.problem = "only dims of size 1 can be expanded",
+                      .operation = "Tensor::expand",
+                      .found = format_shape(shape),
+                      .expected = format_shape(shape_) + " but for its dims of size 1"});
+  return t;
+}
+
 Tensor Tensor::as_strided(Shape shape, Strides strides, std::int64_t offset_from_here) const {
   Tensor t = *this;
   t.shape_ = std::move(shape);
@@ -328,6 +345,13 @@ std::uint64_t Tensor::version() const {
   return storage_ ? storage_->version.load() : 0;
 }
 void Tensor::bump_version() const {
+  for (std::size_t d = 0; d < shape_.size(); ++d)
+    if (shape_[d] > 1 && strides_[d] == 0)
+      throw StrideError({.problem = "an expanded view cannot be written",
+                         .operation = "a write in place",
+                         .found = format_shape(shape_) + " with strides " + format_shape(strides_),
+                         .expected = "an element of its own for each index",
+                         .hint = "call contiguous() first"});
   ++storage_->version;
 }
 

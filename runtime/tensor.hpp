@@ -65,6 +65,8 @@ class Tensor {
   Tensor permute(const std::vector<int>& dims) const;
   Tensor unsqueeze(int dim) const;
   Tensor squeeze(int dim) const;
+  // Dims of size 1 to the given sizes, with stride 0; a view that is only read (ShapeError).
+  Tensor expand(const Shape& shape) const;
   Tensor as_strided(Shape shape, Strides strides, std::int64_t offset_from_here) const;
 
   // Copies, booked under the current scope and purpose.
@@ -79,6 +81,7 @@ class Tensor {
   const void* storage_id() const { return storage_.get(); }
 
   // Counts in-place writes through the operations of ops.hpp; saved tensors are checked by it.
+  // A view that has several indices for one element cannot be written (StrideError).
   std::uint64_t version() const;
   void bump_version() const;
 

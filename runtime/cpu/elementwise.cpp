@@ -1,115 +1,57 @@
 // SPDX-License-Identifier: MIT
 #include "tessera/runtime/kernels/elementwise.hpp"
 
-#include "tessera/runtime/cpu/variant.hpp"
+#include "tessera/runtime/cpu/run.hpp"
 
 namespace tessera::TESSERA_KERNELS_NAMESPACE {
 namespace {
 
-// Walks [begin, end) of the loop's elements in runs along the last dim: body(offsets, length), the
-// offset of the run's first element in out, in[0] and in[1].
-template <class Body>
-void for_each_run(const ElementwiseArgs& args, Range elements, Body&& body) {
-  const int last = args.ndim - 1;
-  const std::int64_t width = args.sizes[last];
-  const Strided* operands[3] = {&args.out, &args.in[0], &args.in[1]};
-  std::int64_t index[kMaxDims];
-  std::int64_t offsets[3] = {0, 0, 0};
-  std::int64_t rest = elements.begin;
-  for (int d = last; d >= 0; --d) {
-    index[d] = rest % args.sizes[d];
-    rest /= args.sizes[d];
-    for (int o = 0; o < 3; ++o) offsets[o] += index[d] * operands[o]->strides[d];
-  }
-  for (std::int64_t at = elements.begin; at < elements.end;) {
-    const std::int64_t length = smaller(width - index[last], elements.end - at);
-    body(offsets, length);
-    at += length;
-    for (int o = 0; o < 3; ++o) offsets[o] -= index[last] * operands[o]->strides[last];
-    index[last] = 0;
-    for (int d = last - 1; d >= 0; --d) {
-      for (int o = 0; o < 3; ++o) offsets[o] += operands[o]->strides[d];
-      if (++index[d] < args.sizes[d]) break;
-      for (int o = 0; o < 3; ++o) offsets[o] -= args.sizes[d] * operands[o]->strides[d];
-      index[d] = 0;
-    }
-  }
-}
-
-template <class From, class To>
-void convert_run(const From* from, std::int64_t from_stride, To* to, std::int64_t to_stride,
-                 std::int64_t length) {
-  if (from_stride == 1 && to_stride == 1) {
-#pragma omp simd
-    for (std::int64_t i = 0; i < length; ++i) to[i] = convert<To>(from[i]);
-  } else {
-    for (std::int64_t i = 0; i < length; ++i)
-      to[i * to_stride] = convert<To>(from[i * from_stride]);
-  }
-}
-
-// Elements computed at a time: operands of another type or with gaps pass through a buffer.
-constexpr std::int64_t kBlock = 512;
-
 template <class A>
-const A* load_run(const Strided& operand, std::int64_t offset, std::int64_t stride,
-                  std::int64_t length, A* buffer) {
-  const A* direct = nullptr;
-  with_floating(operand.dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    const T* from = pointer<T>(operand.data) + offset;
-    if constexpr (is_same<T, A>) {
-      if (stride == 1) direct = from;
-    }
-    if (direct == nullptr) convert_run(from, stride, buffer, 1, length);
-  });
-  return direct != nullptr ? direct : buffer;
-}
+using ComputeRun = void (*)(const A* a, const A* b, const A* c, A* out, std::int64_t length,
+                            Factors<A> factors);
 
-template <class A, class Op>
-void compute_run(const Op& op, const A* a, const A* b, A* out, std::int64_t length) {
+template <Elementwise op, class A>
+void compute_run(const A* a, const A* b, const A* c, A* out, std::int64_t length,
+                 Factors<A> factors) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < length; ++i) out[i] = op(a[i], b[i]);
+  for (std::int64_t i = 0; i < length; ++i)
+    out[i] = evaluate<op>(a[i], inputs_of(op) > 1 ? b[i] : a[i], inputs_of(op) > 2 ? c[i] : a[i],
+                          factors);
 }
 
-template <class A, class Op>
-void compute(const ElementwiseArgs& args, Range elements, const Op& op) {
+// Not a template of the operation: of each one there is only the small loop above.
+template <class A>
+void compute(const ElementwiseArgs& args, Range elements, ComputeRun<A> run) {
   const int last = args.ndim - 1;
-  constexpr DType own = is_same<A, double> ? DType::f64 : DType::f32;
-  const bool direct = args.out.dtype == own && args.out.strides[last] == 1;
+  const int inputs = inputs_of(args.op);
+  const Factors<A> factors{static_cast<A>(args.alpha), static_cast<A>(args.beta)};
   for_each_run(args, elements, [&](const std::int64_t* offsets, std::int64_t length) {
-    A buffers[3][kBlock];
+    A buffers[4][kBlock];
     for (std::int64_t i = 0; i < length; i += kBlock) {
       const std::int64_t n = smaller(kBlock, length - i);
-      const auto input = [&](int which) {
-        const std::int64_t stride = args.in[which].strides[last];
-        return load_run<A>(args.in[which], offsets[which + 1] + i * stride, stride, n,
-                           buffers[which]);
-      };
-      const A* a = input(0);
-      const A* b = Op::inputs == 2 ? input(1) : a;
-      const std::int64_t at = offsets[0] + i * args.out.strides[last];
-      if (direct) {
-        compute_run<A>(op, a, b, pointer<A>(args.out.data) + at, n);
+      const A* in[3] = {};
+      for (int o = 0; o < inputs; ++o) {
+        const std::int64_t stride = args.in[o].strides[last];
+        in[o] = load_run<A>(args.in[o], offsets[o + 1] + i * stride, stride, n, buffers[o]);
+      }
+      const std::int64_t stride = args.out.strides[last];
+      const std::int64_t at = offsets[0] + i * stride;
+      if (args.out.dtype == dtype_of<A> && stride == 1) {
+        run(in[0], in[1], in[2], pointer<A>(args.out.data) + at, n, factors);
       } else {
-        compute_run<A>(op, a, b, buffers[2], n);
-        with_floating(args.out.dtype, [&](auto type) {
-          using T = typename decltype(type)::type;
-          convert_run(buffers[2], 1, pointer<T>(args.out.data) + at, args.out.strides[last], n);
-        });
+        run(in[0], in[1], in[2], buffers[3], n, factors);
+        store_run(buffers[3], args.out, at, stride, n);
       }
     }
   });
 }
 
-template <class A>
 void arithmetic(const ElementwiseArgs& args, Range elements) {
-  const A alpha = static_cast<A>(args.alpha);
-  const A beta = static_cast<A>(args.beta);
-  if (args.op == Elementwise::scale) return compute<A>(args, elements, Scale<A>{alpha});
-  if (args.op == Elementwise::add) return compute<A>(args, elements, AddScaled<A>{alpha, beta});
-  if (args.op == Elementwise::multiply) return compute<A>(args, elements, Multiply<A>{});
-  compute<A>(args, elements, Maximum<A>{});
+  with_arithmetic(args.arithmetic, [&](auto type) {
+    using A = typename decltype(type)::type;
+    with_operation<A>(
+        args.op, [&](auto op) { compute<A>(args, elements, compute_run<decltype(op)::value, A>); });
+  });
 }
 
 template <class From, class To>
@@ -120,22 +62,6 @@ void copy_as(const ElementwiseArgs& args, Range elements) {
   for_each_run(args, elements, [&](const std::int64_t* offsets, std::int64_t length) {
     convert_run(from + offsets[1], args.in[0].strides[last], to + offsets[0],
                 args.out.strides[last], length);
-  });
-}
-
-// Calls body(Type<U>{}) with the unsigned integer as wide as an element: moves bits, not values.
-template <class Body>
-void with_bits(DType dtype, Body&& body) {
-  with_any(dtype, [&](auto type) {
-    constexpr auto bytes = sizeof(typename decltype(type)::type);
-    if constexpr (bytes == 8)
-      body(Type<std::uint64_t>{});
-    else if constexpr (bytes == 4)
-      body(Type<std::uint32_t>{});
-    else if constexpr (bytes == 2)
-      body(Type<std::uint16_t>{});
-    else
-      body(Type<std::uint8_t>{});
   });
 }
 
@@ -194,9 +120,7 @@ void transpose_tile(const U* from, std::int64_t from_stride, U* to, std::int64_t
 void elementwise(const ElementwiseArgs& args, Range elements) {
   if (args.op == Elementwise::fill) return fill(args, elements);
   if (args.op == Elementwise::copy) return copy(args, elements);
-  const bool wide = args.out.dtype == DType::f64 || args.in[0].dtype == DType::f64 ||
-                    args.in[1].dtype == DType::f64;
-  wide ? arithmetic<double>(args, elements) : arithmetic<float>(args, elements);
+  arithmetic(args, elements);
 }
 
 void transpose(const ElementwiseArgs& args, Range blocks) {

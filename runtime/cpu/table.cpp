@@ -14,6 +14,9 @@ const KernelTable table{TESSERA_QUOTE(TESSERA_KERNELS_NAMESPACE),
                         layer_norm,
                         layer_norm_backward,
                         gate,
-                        sum_rows};
+                        sum_rows,
+                        fold,
+                        gather_rows,
+                        scatter_add_rows};
 
 }  // namespace tessera::TESSERA_KERNELS_NAMESPACE

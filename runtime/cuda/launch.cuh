@@ -32,6 +32,9 @@ void layer_norm(const LayerNormArgs& args, Range rows);
 void layer_norm_backward(const LayerNormBackwardArgs& args, Range rows);
 void gate(const GateArgs& args, Range blocks);
 void sum_rows(const SumRowsArgs& args, Range rows);
+void fold(const FoldArgs& args, Range elements);
+void gather_rows(const IndexedRowsArgs& args, Range rows);
+void scatter_add_rows(const IndexedRowsArgs& args, Range rows);
 
 inline constexpr int kThreads = 256;
 

@@ -2,40 +2,134 @@
 // Bodies of the elementwise operations and of the scalar reductions.
 #pragma once
 
-#include "tessera/runtime/kernels/scalar.hpp"
+#include "tessera/runtime/kernels/math.hpp"
+#include "tessera/runtime/kernels/table.hpp"
 
 namespace tessera::TESSERA_KERNELS_NAMESPACE {
 
-template <class A>
-struct Scale {
-  static constexpr int inputs = 1;
-  A alpha;
-  TESSERA_HD A operator()(A a, A) const { return alpha * a; }
-};
-template <class A>
-struct AddScaled {
-  static constexpr int inputs = 2;
-  A alpha;
-  A beta;
-  TESSERA_HD A operator()(A a, A b) const { return alpha * a + beta * b; }
-};
-template <class A>
-struct Multiply {
-  static constexpr int inputs = 2;
-  TESSERA_HD A operator()(A a, A b) const { return a * b; }
-};
 // A NaN on either side is the result.
 template <class A>
-struct Maximum {
-  static constexpr int inputs = 2;
-  TESSERA_HD A operator()(A a, A b) const { return a > b || a != a ? a : b; }
+TESSERA_HD inline A maximum(A a, A b) {
+  return a > b || a != a ? a : b;
+}
+template <class A>
+TESSERA_HD inline A minimum(A a, A b) {
+  return a < b || a != a ? a : b;
+}
+
+// What arithmetic A can compute.
+template <Elementwise op, class A>
+inline constexpr bool is_computed_in = is_same<A, std::int64_t> ? has_integer_form(op)
+                                                                : op != Elementwise::bit_and;
+
+template <class A>
+struct Factors {
+  A alpha;
+  A beta;
 };
+
+template <Elementwise op, class A>
+TESSERA_HD inline A evaluate_unary(A x) {
+  using E = Elementwise;
+  constexpr bool whole = is_same<A, std::int64_t>;
+  if constexpr (op == E::cos)
+    return cosine(x);
+  else if constexpr (op == E::sin)
+    return sine(x);
+  else if constexpr (op == E::relu)
+    return x < A(0) ? A(0) : x;
+  else if constexpr (op == E::round && whole)
+    return x;
+  else if constexpr (op == E::round)
+    return round_to_even(x);
+  else if constexpr (op == E::log)
+    return logarithm(x);
+  else if constexpr (op == E::exp)
+    return exp(x);
+  else if constexpr (op == E::abs && whole)
+    return x < 0 ? -x : x;
+  else if constexpr (op == E::abs)
+    return absolute(x);
+  else if constexpr (op == E::sign)
+    return static_cast<A>((x > A(0)) - (x < A(0)));
+  else if constexpr (op == E::sigmoid)
+    return sigmoid(x).value;
+  else if constexpr (op == E::sqrt)
+    return square_root(x);
+  else if constexpr (op == E::logical_not)
+    return static_cast<A>(x == A(0));
+  else
+    return static_cast<A>(x > A(0));  // step
+}
+
+template <Elementwise op, class A>
+TESSERA_HD inline A evaluate_binary(A a, A b, Factors<A> factors) {
+  using E = Elementwise;
+  if constexpr (op == E::add)
+    return factors.alpha * a + factors.beta * b;
+  else if constexpr (op == E::multiply)
+    return a * b;
+  else if constexpr (op == E::divide)
+    return a / b;
+  else if constexpr (op == E::maximum)
+    return maximum(a, b);
+  else if constexpr (op == E::minimum)
+    return minimum(a, b);
+  else if constexpr (op == E::power)
+    return power(a, b);
+  else if constexpr (op == E::equal)
+    return static_cast<A>(a == b);
+  else if constexpr (op == E::less)
+    return static_cast<A>(a < b);
+  else if constexpr (op == E::less_equal)
+    return static_cast<A>(a <= b);
+  else if constexpr (op == E::logical_and)
+    return static_cast<A>((a != A(0)) & (b != A(0)));
+  else
+    return a & b;
+}
+
+// One element of out from those of in[]; of these the operation reads inputs_of(op).
+template <Elementwise op, class A>
+TESSERA_HD inline A evaluate(A a, A b, A c, Factors<A> factors) {
+  if constexpr (op == Elementwise::scale)
+    return factors.alpha * a;
+  else if constexpr (inputs_of(op) == 1)
+    return evaluate_unary<op>(a);
+  else if constexpr (inputs_of(op) == 2)
+    return evaluate_binary<op>(a, b, factors);
+  else
+    return a != A(0) ? b : c;
+}
+
+// Calls body(Operation<op>{}) with the operation of `args` as a constant.
+template <Elementwise op>
+struct Operation {
+  static constexpr Elementwise value = op;
+};
+template <class A, Elementwise op = Elementwise::scale, class Body>
+inline void with_operation(Elementwise wanted, Body&& body) {
+  if constexpr (is_computed_in<op, A>) {
+    if (wanted == op) return body(Operation<op>{});
+  }
+  if constexpr (op != kLastElementwise)
+    with_operation<A, static_cast<Elementwise>(static_cast<int>(op) + 1)>(
+        wanted, static_cast<Body&&>(body));
+}
+
+// Calls body(Type<A>{}) with the type of the arithmetic.
+template <class Body>
+inline void with_arithmetic(DType dtype, Body&& body) {
+  if (dtype == DType::i64) return body(Type<std::int64_t>{});
+  if (dtype == DType::f64) return body(Type<double>{});
+  body(Type<float>{});
+}
 
 // Reductions: `add` brings in one pair of elements, `join` another partial result.
 struct MaxAbs {
   double value = 0;
   TESSERA_HD void add(double a, double) { join({a < 0 ? -a : a}); }
-  TESSERA_HD void join(MaxAbs other) { value = Maximum<double>{}(other.value, value); }
+  TESSERA_HD void join(MaxAbs other) { value = maximum(other.value, value); }
 };
 struct SumOfSquares {
   double value = 0;

@@ -2,16 +2,9 @@
 // Bodies of the layer norm, one element or one row's statistics each.
 #pragma once
 
-#include "tessera/runtime/kernels/scalar.hpp"
+#include "tessera/runtime/kernels/math.hpp"
 
 namespace tessera::TESSERA_KERNELS_NAMESPACE {
-
-TESSERA_HD inline float square_root(float x) {
-  return __builtin_sqrtf(x);
-}
-TESSERA_HD inline double square_root(double x) {
-  return __builtin_sqrt(x);
-}
 
 template <class A>
 struct RowStatistics {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Elementary functions without branches or tables, so that loops over them vectorise.
+// Elementary functions. exp and sigmoid have no branches or tables, so that loops over them
+// vectorise.
 #pragma once
 
 #include "tessera/runtime/kernels/scalar.hpp"
@@ -53,6 +54,59 @@ TESSERA_HD inline double exp(double x) {
   const std::uint64_t half = (whole + 4096u) / 2u - 2048u;
   const auto power = [](std::uint64_t e) { return bits_as<double>((e + 1023u) << 52); };
   return p * power(half) * power(whole - half);
+}
+
+TESSERA_HD inline float square_root(float x) {
+  return __builtin_sqrtf(x);
+}
+TESSERA_HD inline double square_root(double x) {
+  return __builtin_sqrt(x);
+}
+TESSERA_HD inline float absolute(float x) {
+  return __builtin_fabsf(x);
+}
+TESSERA_HD inline double absolute(double x) {
+  return __builtin_fabs(x);
+}
+TESSERA_HD inline float round_to_even(float x) {
+  return __builtin_rintf(x);
+}
+TESSERA_HD inline double round_to_even(double x) {
+  return __builtin_rint(x);
+}
+
+// Those of the C library.
+TESSERA_HD inline float cosine(float x) {
+  return __builtin_cosf(x);
+}
+TESSERA_HD inline double cosine(double x) {
+  return __builtin_cos(x);
+}
+TESSERA_HD inline float sine(float x) {
+  return __builtin_sinf(x);
+}
+TESSERA_HD inline double sine(double x) {
+  return __builtin_sin(x);
+}
+TESSERA_HD inline float logarithm(float x) {
+  return __builtin_logf(x);
+}
+TESSERA_HD inline double logarithm(double x) {
+  return __builtin_log(x);
+}
+TESSERA_HD inline float power(float x, float y) {
+  return __builtin_powf(x, y);
+}
+TESSERA_HD inline double power(double x, double y) {
+  return __builtin_pow(x, y);
+}
+// Modulo 2^64; of a negative exponent, the reciprocal's whole part (0 for the base 0).
+TESSERA_HD inline std::int64_t power(std::int64_t x, std::int64_t y) {
+  if (y < 0) return x == 1 ? 1 : x == -1 ? 1 - 2 * (y & 1) : 0;
+  std::uint64_t result = 1;
+  for (auto base = static_cast<std::uint64_t>(x); y > 0; y /= 2, base *= base)
+    if (y % 2 == 1) result *= base;
+  return static_cast<std::int64_t>(result);
 }
 
 // s(x) and 1 - s(x), both to full relative accuracy: e^-|x| cannot overflow and nothing cancels.

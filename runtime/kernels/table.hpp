@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "tessera/runtime/dtype.hpp"
+#include "tessera/runtime/fold.hpp"
 
 namespace tessera {
 
@@ -25,15 +26,58 @@ struct Strided {
 };
 
 // out = op(in...) over a loop of `ndim` >= 1 dims, the last one innermost. Items: elements.
-enum class Elementwise : std::uint8_t { fill, copy, scale, add, multiply, maximum };
+enum class Elementwise : std::uint8_t {
+  fill,  // with alpha
+  copy,
+  // of one operand; scale: alpha in[0]
+  scale,
+  cos,
+  sin,
+  relu,
+  round,
+  log,
+  exp,
+  abs,
+  sign,
+  sigmoid,
+  sqrt,
+  logical_not,
+  step,
+  // of two; add: alpha in[0] + beta in[1]
+  add,
+  multiply,
+  divide,
+  maximum,
+  minimum,
+  power,
+  equal,
+  less,
+  less_equal,
+  logical_and,
+  bit_and,
+  // of three: in[0] != 0 ? in[1] : in[2]
+  select
+};
+inline constexpr Elementwise kLastElementwise = Elementwise::select;
+constexpr int inputs_of(Elementwise op) {
+  if (op == Elementwise::fill) return 0;
+  return op < Elementwise::add ? 1 : op < Elementwise::select ? 2 : 3;
+}
+// The others are computed in floating point, whatever their operands are.
+constexpr bool has_integer_form(Elementwise op) {
+  using E = Elementwise;
+  return op != E::cos && op != E::sin && op != E::log && op != E::exp && op != E::sigmoid &&
+         op != E::sqrt && op != E::divide;
+}
 struct ElementwiseArgs {
   Elementwise op;
-  double alpha;  // the value of fill
+  DType arithmetic;  // f64, f32 or i64; not for fill and copy, which convert
+  double alpha;
   double beta;
   int ndim;
   std::int64_t sizes[kMaxDims];
   Strided out;
-  Strided in[2];
+  Strided in[3];
 };
 
 // A copy between equal dtypes whose last dim has unit stride in out, and the one before in in[0].
@@ -129,6 +173,32 @@ struct SumRowsArgs {
   void* sums;
 };
 
+// out = the sums, maxima, minima or the index of the first maximum of in[0] over the loop
+// `reduced`, whose offsets are added to those of in[0] in `kept`. The loops' ops, out in `reduced`
+// and in[1], in[2] are not used. Integers are reduced in i64, all else in f64. Items: elements of
+// `kept`.
+struct FoldArgs {
+  Fold op;
+  bool by_column;      // neighbours in memory belong to different elements of out
+  std::int64_t count;  // elements of `reduced`
+  ElementwiseArgs kept;
+  ElementwiseArgs reduced;
+};
+
+// Rows of `features` elements with unit stride, chosen by index[k * index_stride], k < count.
+struct IndexedRowsArgs {
+  DType src_dtype;
+  DType out_dtype;
+  std::int64_t features;
+  std::int64_t count;
+  const std::int64_t* index;
+  std::int64_t index_stride;
+  const void* src;
+  std::int64_t src_stride;  // of rows
+  void* out;
+  std::int64_t out_stride;
+};
+
 struct KernelTable {
   const char* name;
   void (*elementwise)(const ElementwiseArgs&, Range elements);
@@ -139,6 +209,11 @@ struct KernelTable {
   void (*layer_norm_backward)(const LayerNormBackwardArgs&, Range rows);
   void (*gate)(const GateArgs&, Range blocks);
   void (*sum_rows)(const SumRowsArgs&, Range rows);
+  void (*fold)(const FoldArgs&, Range elements);
+  // out[k] = src[index[k]], zero where that is negative; equal dtypes. Items: rows of out.
+  void (*gather_rows)(const IndexedRowsArgs&, Range rows);
+  // out[index[k]] += src[k] in ascending k, but for negative indices. Items: rows of out.
+  void (*scatter_add_rows)(const IndexedRowsArgs&, Range rows);
 };
 
 }  // namespace tessera

@@ -41,6 +41,15 @@ std::vector<Tensor> compute(DType dtype) {
                           output({n}, wide));
     }
     sum_rows(a, output({n}, wide));
+    unary(Unary::sigmoid, a, output({n, n}, dtype));
+    unary(Unary::round, a, output({n, n}, DType::f32));
+    binary(Binary::divide, a, 3, output({n, n}, dtype));
+    for (const Fold op : {Fold::sum, Fold::maximum})
+      for (const int dim : {0, 1})
+        fold(op, a, {dim}, output(dim == 0 ? Shape{1, n} : Shape{n, 1}, wide));
+    const Tensor index = arange(n, cpu_device);
+    gather_rows(a, index, output({n, n}, dtype));
+    scatter_add_rows(a, index, output({n, n}, wide));
     results.push_back(Tensor::full({1}, sum_of_squares(a), DType::f64));
   }
   return results;
