@@ -86,9 +86,11 @@ struct Cat {
   Contract contract(const Tensors& parts) const {
     Contract c;
     for (std::size_t k = 0; k < parts.size(); ++k)
-      c.inputs.push_back({fmt::format("part {}", k), any_shape(),
-                          k == 0 ? whole_dim(dim) : PlacementRule{PlacementRule::Kind::like_first}});
-    c.outputs = {{"y", {sym("shape of the parts, their sizes added along dim")},
+      c.inputs.push_back(
+          {fmt::format("part {}", k), any_shape(),
+           k == 0 ? whole_dim(dim) : PlacementRule{PlacementRule::Kind::like_first}});
+    c.outputs = {{"y",
+                  {sym("shape of the parts, their sizes added along dim")},
                   {PlacementRule::Kind::like_first}}};
     return c;
   }
@@ -106,14 +108,17 @@ struct Chunk {
   std::vector<std::int64_t> sizes;
 
   Contract contract(const Tensors&) const {
-    Contract c{.inputs = {{"x", any_shape(), whole_dim(dim)}}, .outputs = {}, .messages = {}, .saved = {}};
-    c.outputs.push_back({"pieces", {sym("shape of x, ceil(size/n) or the rest along dim")},
+    Contract c{
+        .inputs = {{"x", any_shape(), whole_dim(dim)}}, .outputs = {}, .messages = {}, .saved = {}};
+    c.outputs.push_back({"pieces",
+                         {sym("shape of x, ceil(size/n) or the rest along dim")},
                          {PlacementRule::Kind::like_first}});
     return c;
   }
   Tensors forward(FunctionContext&, const Tensors& in) const { return split(in[0], dim, sizes); }
   Tensors backward(FunctionContext&, const Tensors& g) const {
-    const DTensor& some = *std::find_if(g.begin(), g.end(), [](const DTensor& p) { return p.defined(); });
+    const DTensor& some =
+        *std::find_if(g.begin(), g.end(), [](const DTensor& p) { return p.defined(); });
     return {joined(g, dim, sizes, some, some.dtype())};
   }
 };
@@ -136,7 +141,8 @@ Var squeeze(const Var& x, int dim) {
 
 Var cat(const std::vector<Var>& parts, int dim) {
   if (parts.empty())
-    throw ShapeError({.problem = "no parts", .operation = "cat", .expected = "at least one tensor"});
+    throw ShapeError(
+        {.problem = "no parts", .operation = "cat", .expected = "at least one tensor"});
   const DTensor& first = parts.front().value();
   Cat cat{normalize_dim(dim, first.ndim(), "cat"), {}};
   for (std::size_t k = 0; k < parts.size(); ++k) {
@@ -144,7 +150,8 @@ Var cat(const std::vector<Var>& parts, int dim) {
     Shape expected = first.shape();
     if (part.ndim() == first.ndim())
       expected[static_cast<std::size_t>(cat.dim)] = part.size(cat.dim);
-    expect(part, "cat", fmt::format("part {}", k).c_str(), {.shape = expected, .allow_partial = true});
+    expect(part, "cat", fmt::format("part {}", k).c_str(),
+           {.shape = expected, .allow_partial = true});
     cat.sizes.push_back(part.size(cat.dim));
   }
   return apply_many(cat, parts).front();

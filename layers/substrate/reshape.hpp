@@ -19,8 +19,8 @@ Var squeeze(const Var& x, int dim);
 // One after the other along `dim`, which no mesh axis shards (PlacementError); the other dims and
 // the placements are equal. Copies.
 Var cat(const std::vector<Var>& parts, int dim);
-// Pieces of ceil(size / n) along `dim`, which no mesh axis shards; the last may be smaller and there
-// may be fewer than n. Views.
+// Pieces of ceil(size / n) along `dim`, which no mesh axis shards; the last may be smaller and
+// there may be fewer than n. Views.
 std::vector<Var> chunk(const Var& x, std::int64_t n, int dim);
 
 }  // namespace tessera

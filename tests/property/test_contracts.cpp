@@ -111,8 +111,9 @@ DryRun run_offender(Habit habit) {
   c.build = [habit](const Build& build, const nlohmann::json&) {
     auto module = std::make_unique<Offender>(build, habit);
     const Offender* layer = module.get();
-    return Instance{std::move(module),
-                    [layer](const std::vector<Var>& in) { return layer->forward(in[0]); }};
+    return Instance{std::move(module), [layer](const std::vector<Var>& in) {
+                      return std::vector<Var>{layer->forward(in[0])};
+                    }};
   };
   const Problem problem{std::make_shared<nlohmann::json>(), {x}, 0};
   DryRun run = dry_run(c, problem, {1, 2, 2}, 1, DType::f64);

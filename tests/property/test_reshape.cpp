@@ -37,7 +37,8 @@ TEST_CASE("chunk and cat along any whole dim") {
     shape[static_cast<std::size_t>(dim)] = 1 + draw.below(7);
     const int n = 1 + draw.below(4);
     const Operand x{draw.values(shape, -1, 1), placements};
-    check_against_serial(mesh, [&](const Vars& in) { return chunk(in[0], n, dim - ndim); }, {x}, 0);
+    check_against_serial(
+        mesh, [&](const Vars& in) { return chunk(in[0], n, dim - ndim); }, {x}, 0);
     check_against_serial(
         mesh,
         [&](const Vars& in) {

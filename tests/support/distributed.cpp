@@ -78,8 +78,7 @@ Result run(const DeviceMesh& mesh, const Operation& operation,
     CHECK(hash_of(inputs[k].value().local()) == before[k]);
     if (!operands[k].differentiable) continue;
     result.gradients.push_back(inputs[k].has_grad() ? inputs[k].grad() : DTensor());
-    if (inputs[k].has_grad())
-      CHECK(result.gradients.back().placements() == operands[k].placements);
+    if (inputs[k].has_grad()) CHECK(result.gradients.back().placements() == operands[k].placements);
   }
   return result;
 }

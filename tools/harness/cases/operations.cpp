@@ -6,7 +6,8 @@
 
 namespace tessera::harness {
 
-Case operation(std::string name, std::string description, std::function<Inputs(const Sizes&)> inputs,
+Case operation(std::string name, std::string description,
+               std::function<Inputs(const Sizes&)> inputs,
                std::function<std::vector<Var>(const std::vector<Var>&)> forward,
                std::vector<std::string> outputs) {
   Case k;
@@ -24,12 +25,14 @@ Case operation(std::string name, std::string description, std::function<Inputs(c
 }
 
 InputSpec pair(const Sizes& s, const char* name) {
-  return {.name = name, .shape = {s.batch, s.tokens, s.tokens, s.channels},
+  return {.name = name,
+          .shape = {s.batch, s.tokens, s.tokens, s.channels},
           .placements = pair_placements()};
 }
 
 InputSpec single(const Sizes& s, const char* name) {
-  return {.name = name, .shape = {s.batch, s.tokens, s.channels}, .placements = single_placements()};
+  return {
+      .name = name, .shape = {s.batch, s.tokens, s.channels}, .placements = single_placements()};
 }
 
 }  // namespace tessera::harness

@@ -10,7 +10,8 @@ std::vector<Case> reshape_cases();
 
 // A case of operations without parameters. The shapes of the inputs are made from the sizes.
 using Inputs = std::vector<InputSpec>;
-Case operation(std::string name, std::string description, std::function<Inputs(const Sizes&)> inputs,
+Case operation(std::string name, std::string description,
+               std::function<Inputs(const Sizes&)> inputs,
                std::function<std::vector<Var>(const std::vector<Var>&)> forward,
                std::vector<std::string> outputs = {"y"});
 
