@@ -8,6 +8,7 @@
 #include <map>
 #include <tuple>
 
+#include "tessera/mesh/traffic.hpp"
 #include "tessera/runtime/error.hpp"
 
 namespace tessera {
@@ -268,6 +269,72 @@ std::vector<MessageCount> message_counts(Pass pass, const std::vector<CommRecord
     if (r.op != "agree")
       all.push_back({pass, r.scope, r.op, r.axis, r.label, 1, r.messages, r.bytes});
   return all;
+}
+
+namespace {
+
+// The number of a rank in its group, and the size of the group.
+struct Place {
+  int n = 1;
+  int index = 0;
+};
+Place place_in(const DeviceMesh& mesh, const std::vector<int>& axes) {
+  const std::vector<int> group = mesh.group(axes);
+  const auto own = std::find(group.begin(), group.end(), mesh.rank());
+  return {static_cast<int>(group.size()), static_cast<int>(own - group.begin())};
+}
+
+ContractMessage collective_message(Pass pass, const char* op, const DeviceMesh& mesh,
+                                   const std::vector<int>& axes, const Formula& elements,
+                                   std::string label,
+                                   const std::function<Traffic(std::int64_t)>& traffic) {
+  const auto part = [&](const char* what, std::int64_t Traffic::*member) {
+    return Formula::function(fmt::format("{}({})", what, elements.text()), [=](const Symbols& s) {
+      return traffic(elements.evaluate(s)).*member;
+    });
+  };
+  return {pass,
+          op,
+          mesh.axes_name(axes),
+          std::move(label),
+          1,
+          part("messages", &Traffic::messages),
+          part(op, &Traffic::bytes)};
+}
+
+}  // namespace
+
+ContractMessage all_reduce_message(Pass pass, const DeviceMesh& mesh, const std::vector<int>& axes,
+                                   Formula elements, DType dtype, std::string label) {
+  const Place place = place_in(mesh, axes);
+  return collective_message(
+      pass, "all_reduce", mesh, axes, elements, std::move(label), [=](std::int64_t n) {
+        return all_reduce_traffic(n, at_least_f32(dtype), place.n, place.index);
+      });
+}
+
+ContractMessage all_gather_message(Pass pass, const DeviceMesh& mesh, int axis, Formula elements,
+                                   DType dtype, std::string label) {
+  return collective_message(pass, "all_gather", mesh, {axis}, elements, std::move(label),
+                            [dtype, n = mesh.size(axis)](std::int64_t count) {
+                              return all_gather_traffic(count, dtype, n);
+                            });
+}
+
+ContractMessage reduce_scatter_message(Pass pass, const DeviceMesh& mesh, int axis,
+                                       Formula elements, DType dtype, std::string label) {
+  return collective_message(pass, "reduce_scatter", mesh, {axis}, elements, std::move(label),
+                            [dtype, n = mesh.size(axis)](std::int64_t count) {
+                              return reduce_scatter_traffic(count, at_least_f32(dtype), n);
+                            });
+}
+
+ContractMessage all_to_all_message(Pass pass, const DeviceMesh& mesh, int axis, Formula elements,
+                                   DType dtype, std::string label) {
+  return collective_message(pass, "all_to_all", mesh, {axis}, elements, std::move(label),
+                            [dtype, n = mesh.size(axis)](std::int64_t count) {
+                              return all_to_all_traffic(count, dtype, n);
+                            });
 }
 
 namespace {

@@ -61,6 +61,18 @@ struct ContractMessage {
   Formula bytes;     // sent by this rank
 };
 
+// Lines of collectives over axes of the operands' mesh, as the ledger shows them
+// (mesh/traffic.hpp). `elements`: those that this rank brings, of dtype (reductions travel in at
+// least f32).
+ContractMessage all_reduce_message(Pass pass, const DeviceMesh& mesh, const std::vector<int>& axes,
+                                   Formula elements, DType dtype, std::string label);
+ContractMessage all_gather_message(Pass pass, const DeviceMesh& mesh, int axis, Formula elements,
+                                   DType dtype, std::string label);
+ContractMessage reduce_scatter_message(Pass pass, const DeviceMesh& mesh, int axis,
+                                       Formula elements, DType dtype, std::string label);
+ContractMessage all_to_all_message(Pass pass, const DeviceMesh& mesh, int axis, Formula elements,
+                                   DType dtype, std::string label);
+
 // Kept for backward: `elements` of the global tensor, of which the rank keeps its share.
 struct ContractSaved {
   std::string name;
