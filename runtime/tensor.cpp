@@ -365,6 +365,10 @@ double Tensor::item(const std::vector<std::int64_t>& index) const {
   return to_values(t).front();
 }
 
+bool has_values(const Tensor& tensor) {
+  return tensor.device().kind != DeviceKind::meta;
+}
+
 std::vector<double> to_values(const Tensor& tensor) {
   const Tensor host = tensor.to(cpu_device).contiguous().to(DType::f64);
   const double* data = host.host_data<double>();

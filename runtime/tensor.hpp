@@ -96,6 +96,8 @@ class Tensor {
   std::int64_t offset_ = 0;
 };
 
+// False on the meta device, where tensors have shapes only.
+bool has_values(const Tensor& tensor);
 // Host values in row-major order, as double (tests, messages).
 std::vector<double> to_values(const Tensor& tensor);
 
