@@ -15,8 +15,8 @@ void compute_run(const A* a, const A* b, const A* c, A* out, std::int64_t length
                  Factors<A> factors) {
 #pragma omp simd
   for (std::int64_t i = 0; i < length; ++i)
-    out[i] = evaluate<op>(a[i], inputs_of(op) > 1 ? b[i] : a[i], inputs_of(op) > 2 ? c[i] : a[i],
-                          factors);
+    out[i] =
+        evaluate<op>(a[i], kInputs<op> > 1 ? b[i] : a[i], kInputs<op> > 2 ? c[i] : a[i], factors);
 }
 
 // Not a template of the operation: of each one there is only the small loop above.

@@ -174,8 +174,9 @@ void require(int index) {
 }
 
 const KernelTable& table(int index) {
-  static const KernelTable instance{"cuda",     elementwise,         transpose, reduce,  gemm,
-                                    layer_norm, layer_norm_backward, gate,      sum_rows};
+  static const KernelTable instance{"cuda",   elementwise, transpose,           reduce,
+                                    gemm,     layer_norm,  layer_norm_backward, gate,
+                                    sum_rows, fold,        gather_rows,         scatter_add_rows};
   use(index);
   return instance;
 }

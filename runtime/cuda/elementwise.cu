@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tessera/runtime/cuda/launch.cuh"
+#include "tessera/runtime/cuda/loop.cuh"
 #include "tessera/runtime/kernels/elementwise.hpp"
 
 namespace tessera::cuda {
@@ -7,55 +7,13 @@ namespace {
 
 using namespace kernels_cuda;
 
-struct Offsets {
-  std::int64_t out;
-  std::int64_t in[2];
-};
-
-__device__ Offsets offsets_of(const ElementwiseArgs& args, std::int64_t element) {
-  Offsets at{0, {0, 0}};
-  for (int d = args.ndim - 1; d >= 0; --d) {
-    const std::int64_t rest = d > 0 ? element / args.sizes[d] : 0;
-    const std::int64_t index = element - rest * args.sizes[d];
-    element = rest;
-    at.out += index * args.out.strides[d];
-    at.in[0] += index * args.in[0].strides[d];
-    at.in[1] += index * args.in[1].strides[d];
-  }
-  return at;
-}
-
-template <class A>
-__device__ A read(const Strided& operand, std::int64_t at) {
-  if (operand.dtype == DType::f64) return convert<A>(static_cast<const double*>(operand.data)[at]);
-  if (operand.dtype == DType::f32) return convert<A>(static_cast<const float*>(operand.data)[at]);
-  return convert<A>(static_cast<const bf16*>(operand.data)[at]);
-}
-
-template <class A>
-__device__ void write(const Strided& operand, std::int64_t at, A value) {
-  if (operand.dtype == DType::f64)
-    static_cast<double*>(operand.data)[at] = convert<double>(value);
-  else if (operand.dtype == DType::f32)
-    static_cast<float*>(operand.data)[at] = convert<float>(value);
-  else
-    static_cast<bf16*>(operand.data)[at] = convert<bf16>(value);
-}
-
-__device__ std::int64_t first_item() {
-  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-__device__ std::int64_t item_step() {
-  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-}
-
-template <class A, class Op>
-__global__ void compute(ElementwiseArgs args, Range elements, Op op) {
+template <Elementwise op, class A>
+__global__ void compute(ElementwiseArgs args, Range elements, Factors<A> factors) {
   for (std::int64_t e = elements.begin + first_item(); e < elements.end; e += item_step()) {
     const Offsets at = offsets_of(args, e);
-    const A a = read<A>(args.in[0], at.in[0]);
-    const A b = Op::inputs == 2 ? read<A>(args.in[1], at.in[1]) : a;
-    write(args.out, at.out, op(a, b));
+    A x[3] = {};
+    for (int i = 0; i < kInputs<op>; ++i) x[i] = read<A>(args.in[i], at.in[i]);
+    write(args.out, at.out, evaluate<op>(x[0], x[1], x[2], factors));
   }
 }
 
@@ -74,20 +32,15 @@ __global__ void fill_with(ElementwiseArgs args, Range elements, T value) {
     static_cast<T*>(args.out.data)[offsets_of(args, e).out] = value;
 }
 
-template <class A, class Op>
-void start(const ElementwiseArgs& args, Range elements, const Op& op) {
-  launch("elementwise", compute<A, Op>, grid(elements.end - elements.begin), kThreads, args,
-         elements, op);
-}
-
-template <class A>
 void arithmetic(const ElementwiseArgs& args, Range elements) {
-  const A alpha = static_cast<A>(args.alpha);
-  const A beta = static_cast<A>(args.beta);
-  if (args.op == Elementwise::scale) return start<A>(args, elements, Scale<A>{alpha});
-  if (args.op == Elementwise::add) return start<A>(args, elements, AddScaled<A>{alpha, beta});
-  if (args.op == Elementwise::multiply) return start<A>(args, elements, Multiply<A>{});
-  start<A>(args, elements, Maximum<A>{});
+  with_arithmetic(args.arithmetic, [&](auto type) {
+    using A = typename decltype(type)::type;
+    const Factors<A> factors{static_cast<A>(args.alpha), static_cast<A>(args.beta)};
+    with_operation<A>(args.op, [&](auto op) {
+      launch("elementwise", compute<decltype(op)::value, A>, grid(elements.end - elements.begin),
+             kThreads, args, elements, factors);
+    });
+  });
 }
 
 // Also right for equal types: no conversion, the bits move.
@@ -148,20 +101,14 @@ __global__ void transpose_tiles(ElementwiseArgs args, std::int64_t tiles, std::i
 
 template <class State>
 __global__ void reduce_blocks(ElementwiseArgs loop, Range elements, bool two, State* results) {
-  alignas(State) __shared__ unsigned char storage[kThreads * sizeof(State)];
-  State* states = reinterpret_cast<State*>(storage);
   State own;
   for (std::int64_t e = elements.begin + first_item(); e < elements.end; e += item_step()) {
     const Offsets at = offsets_of(loop, e);
     const double a = read<double>(loop.in[0], at.in[0]);
     own.add(a, two ? read<double>(loop.in[1], at.in[1]) : a);
   }
-  states[threadIdx.x] = own;
-  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) states[threadIdx.x].join(states[threadIdx.x + half]);
-  }
-  if (threadIdx.x == 0) results[blockIdx.x] = states[0];
+  const State all = join_block(own);
+  if (threadIdx.x == 0) results[blockIdx.x] = all;
 }
 
 template <class State>
@@ -185,9 +132,7 @@ State reduce_with(const ElementwiseArgs& loop, bool two, Range elements) {
 void elementwise(const ElementwiseArgs& args, Range elements) {
   if (args.op == Elementwise::fill) return fill_elements(args, elements);
   if (args.op == Elementwise::copy) return copy_elements(args, elements);
-  const bool wide = args.out.dtype == DType::f64 || args.in[0].dtype == DType::f64 ||
-                    args.in[1].dtype == DType::f64;
-  wide ? arithmetic<double>(args, elements) : arithmetic<float>(args, elements);
+  arithmetic(args, elements);
 }
 
 void transpose(const ElementwiseArgs& args, Range) {

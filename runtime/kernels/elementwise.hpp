@@ -22,6 +22,10 @@ template <Elementwise op, class A>
 inline constexpr bool is_computed_in = is_same<A, std::int64_t> ? has_integer_form(op)
                                                                 : op != Elementwise::bit_and;
 
+// A constant: CUDA code may not call the function.
+template <Elementwise op>
+inline constexpr int kInputs = inputs_of(op);
+
 template <class A>
 struct Factors {
   A alpha;
@@ -89,14 +93,14 @@ TESSERA_HD inline A evaluate_binary(A a, A b, Factors<A> factors) {
     return a & b;
 }
 
-// One element of out from those of in[]; of these the operation reads inputs_of(op).
+// One element of out from those of in[]; of these the operation reads kInputs<op>.
 template <Elementwise op, class A>
 TESSERA_HD inline A evaluate(A a, A b, A c, Factors<A> factors) {
   if constexpr (op == Elementwise::scale)
     return factors.alpha * a;
-  else if constexpr (inputs_of(op) == 1)
+  else if constexpr (kInputs<op> == 1)
     return evaluate_unary<op>(a);
-  else if constexpr (inputs_of(op) == 2)
+  else if constexpr (kInputs<op> == 2)
     return evaluate_binary<op>(a, b, factors);
   else
     return a != A(0) ? b : c;
