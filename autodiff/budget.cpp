@@ -33,8 +33,10 @@ std::int64_t budget_elements(BudgetClass budget, const Shape& global, const Devi
 }
 
 BudgetClass budget_of(const Placements& placements) {
-  return is_shard(placements.at(kCp0)) && is_shard(placements.at(kCp1)) ? BudgetClass::pair
-                                                                        : BudgetClass::single;
+  // One axis after dp on the flat mesh, else two.
+  const bool cut = std::all_of(placements.begin() + kCp0, placements.end(),
+                               [](const Placement& p) { return is_shard(p); });
+  return cut ? BudgetClass::pair : BudgetClass::single;
 }
 
 }  // namespace tessera

@@ -2,6 +2,10 @@
 // Small helpers that several layers share.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
 #include "tessera/autodiff/contract.hpp"
 #include "tessera/mesh/dtensor.hpp"
 
@@ -18,6 +22,14 @@ inline ContractTensor parameter_operand(const char* name, std::vector<Formula> s
 // A tensor as a matrix [positions, features]; copies only if it is not contiguous.
 inline Tensor rows_of(const Tensor& t) {
   return t.contiguous().view({t.numel() / t.size(-1), t.size(-1)});
+}
+
+// Whole numbers as i64 [n].
+inline Tensor index_tensor(const std::vector<std::int64_t>& values, Device device) {
+  const PurposeScope purpose(Purpose::workspace);
+  const Tensor host = Tensor::empty({static_cast<std::int64_t>(values.size())}, DType::i64);
+  std::copy(values.begin(), values.end(), host.host_data<std::int64_t>());
+  return host.to(device);
 }
 
 // A replicated DTensor with this local value (gradients of parameters).
