@@ -2,6 +2,7 @@
 // tessera contracts: what every layer accepts, keeps and sends, as formulas and in numbers, for any
 // mesh, on one rank and without the memory.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
@@ -18,7 +19,7 @@ using namespace harness;
 
 struct Options {
   std::vector<std::string> cases;
-  std::string mesh = "2x2", dtype = "f64", json;
+  std::string mesh = "2x2", dtype = "f64", json, markdown;
   SizeOptions sizes;
 };
 
@@ -33,10 +34,37 @@ std::string text_of(const ContractLine& line) {
                             line.count, line.messages, format_bytes(line.bytes), line.bytes);
 }
 
+// docs/substrate.md is this page for the cases of the substrate.
+std::string page_of(const Options& o, const MeshShape& shape, const Sizes& sizes) {
+  return fmt::format(
+             R"(# Operations and their contracts
+
+Written by `tessera contracts --case '{}' --markdown FILE` from the contracts that the operations
+are checked against when they run; `tessera contracts --case NAME --mesh CP0xCP1` gives the numbers
+for any mesh.
+
+S(d): sharded along tensor dim d. R: replicated. N(x), n(x): elements of the tensor x and of a
+rank's own block of it; e(x): bytes of one element; e: of the first floating operand; acc: the same
+in at least f32. R0, R1, dp: sizes of the mesh axes cp0, cp1, dp. M: product of the leading sizes.
+`all_reduce(n)` and the like stand for the bytes that such a collective of n elements sends. What a
+function saves is listed for operands that all need a gradient. A Partial operand is refused by
+every function, and so is any placement that the table does not admit; the error says which explicit
+operation to call.
+
+)",
+             fmt::join(o.cases, " ")) +
+         operations_table(select_cases(o.cases), sizes, shape, *parse_dtype(o.dtype));
+}
+
 int run_contracts(const Session& session, const Options& o) {
   const MeshShape shape = parse_mesh_shape(o.mesh);
   const DType dtype = *parse_dtype(o.dtype);
   const Sizes sizes = sizes_of(o.sizes, shape);
+  if (!o.markdown.empty()) {
+    write_file(DeviceMesh::create(session.world, squarest(session.world.size())), o.markdown,
+               page_of(o, shape, sizes), "--markdown");
+    return 0;
+  }
   nlohmann::ordered_json cases = nlohmann::ordered_json::array();
   print(session, fmt::format("Contracts on mesh {} (dp={} R0={} R1={}), {} (e={}), B={} N={} C={}. "
                              "Of messages: operations;\n"
@@ -89,6 +117,7 @@ Run add_contracts(CLI::App& app) {
       ->capture_default_str();
   add_size_options(app, o->sizes);
   app.add_option("--json", o->json, "write the table to a file");
+  app.add_option("--markdown", o->markdown, "write one row per function to a file instead");
   return [o](const Session& session) { return run_contracts(session, *o); };
 }
 

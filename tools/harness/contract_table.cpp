@@ -110,6 +110,69 @@ DryRun dry_run(const Case& c, const Problem& problem, const MeshShape& shape, in
   return run;
 }
 
+namespace {
+
+std::string joined(const std::vector<std::string>& parts, const char* between) {
+  return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, between));
+}
+
+std::vector<std::string> texts_of(const std::vector<ContractTensor>& tensors, bool placements) {
+  std::vector<std::string> all;
+  for (const ContractTensor& t : tensors)
+    all.push_back(
+        fmt::format("{}: {}", t.name, placements ? format(t.placement) : shape_text(t.shape)));
+  return all;
+}
+
+std::string messages_text(const Contract& contract, Pass pass) {
+  std::vector<std::string> all;
+  for (const ContractMessage& m : contract.messages)
+    if (m.pass == pass)
+      all.push_back(fmt::format("{} on {}, {}: {} bytes", m.op, m.axis, m.label, m.bytes.text()));
+  return joined(all, "; ");
+}
+
+std::string saved_text(const Contract& contract) {
+  std::vector<std::string> all;
+  for (const ContractSaved& s : contract.saved)
+    all.push_back(fmt::format("{}: {} {}", s.name, s.elements.text(), s.element_bytes.text()));
+  return joined(all, "; ");
+}
+
+// Everything but the cases. A bar would end the cell.
+std::string row_of(const BoundContract& b) {
+  const Contract& c = b.contract;
+  const auto operands = [&](bool placements) {
+    return fmt::format("{} → {}", joined(texts_of(c.inputs, placements), ", "),
+                       joined(texts_of(c.outputs, placements), ", "));
+  };
+  std::string row =
+      fmt::format("| `{}` | {} | {} | {} | {} | {} |", b.function, operands(false), operands(true),
+                  messages_text(c, Pass::forward), messages_text(c, Pass::backward), saved_text(c));
+  return row;
+}
+
+}  // namespace
+
+std::string operations_table(const std::vector<Case>& cases, const Sizes& sizes,
+                             const MeshShape& shape, DType dtype) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> rows;  // and the cases of each
+  for (const Case& c : cases)
+    for (const BoundContract& b : dry_run(c, c.problem(sizes), shape, 0, dtype).contracts) {
+      const std::string row = row_of(b);
+      auto entry = std::find_if(rows.begin(), rows.end(),
+                                [&](const auto& known) { return known.first == row; });
+      if (entry == rows.end()) entry = rows.insert(rows.end(), {row, {}});
+      if (entry->second.empty() || entry->second.back() != c.name) entry->second.push_back(c.name);
+    }
+  std::string text =
+      "| function | operands → results | placements | sent forward | sent backward | saved | cases "
+      "|\n|---|---|---|---|---|---|---|\n";
+  for (const auto& [row, names] : rows)
+    text += fmt::format("{} `{}` |\n", row, fmt::join(names, "`, `"));
+  return text;
+}
+
 std::vector<ContractLine> contract_table(const Case& c, const Sizes& sizes, const MeshShape& shape,
                                          DType dtype) {
   const Problem problem = c.problem(sizes);

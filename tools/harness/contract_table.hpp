@@ -46,4 +46,9 @@ struct ContractLine {
 std::vector<ContractLine> contract_table(const Case& c, const Sizes& sizes, const MeshShape& shape,
                                          DType dtype);
 
+// The functions that the cases are made of, each once with its contract in words: one row of a
+// Markdown table, and the cases in which it occurs.
+std::string operations_table(const std::vector<Case>& cases, const Sizes& sizes,
+                             const MeshShape& shape, DType dtype);
+
 }  // namespace tessera::harness
