@@ -44,8 +44,8 @@ std::string format(const PlacementRule& rule);
 // N(x), n(x), its elements and those of the own block, and e(x), bytes of an element.
 struct ContractTensor {
   std::string name;
-  std::vector<Formula> shape;
-  PlacementRule placement;
+  std::vector<Formula> shape = {};
+  PlacementRule placement = {};
 };
 
 std::vector<Formula> same_shape(const std::string& operand);

@@ -61,6 +61,55 @@ std::vector<double> grad_of(const Var& leaf) {
   return to_values(leaf.grad().local());
 }
 
+// (a + b, a - b), and what its backward was given.
+struct SumAndDifference {
+  static constexpr const char* name = "sum_and_difference";
+  std::vector<bool>* given = nullptr;
+
+  Contract contract(const std::vector<DTensor>&) const {
+    return {
+        .inputs = {{"a", any_shape()}, {"b", same_shape("a"), {PlacementRule::Kind::like_first}}},
+        .outputs = {{"sum", same_shape("a")}, {"difference", same_shape("a")}},
+        .messages = {},
+        .saved = {}};
+  }
+  static DTensor combined(double sign, const DTensor& a, const DTensor& b) {
+    const DTensor y = empty_like(a, a.dtype());
+    add(1, a.local(), sign, b.local(), y.local());
+    return y;
+  }
+  std::vector<DTensor> forward(FunctionContext&, const std::vector<DTensor>& in) const {
+    return {combined(1, in[0], in[1]), combined(-1, in[0], in[1])};
+  }
+  std::vector<DTensor> backward(FunctionContext&, const std::vector<DTensor>& g) const {
+    if (given != nullptr) *given = {g[0].defined(), g[1].defined()};
+    const DTensor& some = g[0].defined() ? g[0] : g[1];
+    const DTensor zero = zeros(some.shape(), some.dtype(), some.mesh(), some.placements());
+    const DTensor& sum = g[0].defined() ? g[0] : zero;
+    const DTensor& difference = g[1].defined() ? g[1] : zero;
+    return {combined(1, sum, difference), combined(-1, sum, difference)};
+  }
+};
+
+// y = x with a gradient that is itself computed by functions on tapes.
+struct Twice {
+  static constexpr const char* name = "twice";
+  Var other;
+
+  Contract contract(const std::vector<DTensor>&) const {
+    return {.inputs = {{"x", any_shape()}},
+            .outputs = {{"y", same_shape("x")}},
+            .messages = {},
+            .saved = {}};
+  }
+  std::vector<DTensor> forward(FunctionContext&, const std::vector<DTensor>& in) const {
+    return in;
+  }
+  std::vector<DTensor> backward(FunctionContext&, const std::vector<DTensor>& g) const {
+    return {product(other, Var::constant(g[0]), {}).value()};
+  }
+};
+
 }  // namespace
 
 TEST_CASE("gradients flow through products, also of a value with itself") {
@@ -231,4 +280,71 @@ TEST_CASE("gradcheck agrees with a right gradient and not with a wrong one") {
   CHECK(gradcheck(cube({.wrong_sign = true}), {w}).max_error > 0.1);
   const Var single = Var::parameter("s", distribute(Tensor::zeros({1}, DType::f32), mesh, kWhole));
   require_error<TypeError>([&] { gradcheck(cube({}), {single}); }, "f64");
+}
+
+TEST_CASE("a function with several results is told which of them had a gradient") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  for (const bool both : {true, false}) {
+    Tape tape;
+    const Var a = tape.input("a", vector_of({1, 2}, mesh), true);
+    const Var b = tape.input("b", vector_of({3, 5}, mesh), true);
+    std::vector<bool> given;
+    const std::vector<Var> y = apply_many(SumAndDifference{&given}, {a, b});
+    CHECK(to_values(y[1].value().local()) == std::vector<double>{-2, -3});
+    std::vector<Tape::Seed> seeds{{y[1], vector_of({1, 10}, mesh)}};
+    if (both) seeds.push_back({y[0], vector_of({100, 1000}, mesh)});
+    tape.backward(seeds);
+    CHECK(given == std::vector<bool>{both, true});
+    CHECK(to_values(a.grad().local()) ==
+          (both ? std::vector<double>{101, 1010} : std::vector<double>{1, 10}));
+    CHECK(to_values(b.grad().local()) ==
+          (both ? std::vector<double>{99, 990} : std::vector<double>{-1, -10}));
+  }
+}
+
+TEST_CASE("gradients of gradients are refused") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  Tape tape;
+  const Var x = tape.input("x", vector_of({1, 2}, mesh), true);
+  const Var y = apply_many(Twice{x}, {x}).front();
+  require_error<GradientError>(
+      [&] {
+        tape.backward(y, vector_of({1, 1}, mesh));
+      },
+      "product", "gradients of gradients");
+  CHECK_FALSE(in_backward());
+  Tape again;
+  const Var w = again.input("w", vector_of({1, 2}, mesh), true);
+  const Var z = apply_many(Twice{Var::constant(vector_of({2, 3}, mesh))}, {w}).front();
+  again.backward(z, vector_of({1, 1}, mesh));
+  CHECK(to_values(w.grad().local()) == std::vector<double>{2, 3});
+}
+
+TEST_CASE("an error of placements says which explicit operation to call") {
+  const DeviceMesh mesh = DeviceMesh::dry_run({1, 2, 2}, 0);
+  const auto make = [&](const Placements& placements) {
+    return Var::constant(zeros({4, 4, 4}, DType::f64, mesh, placements));
+  };
+  const Var single = make(single_placements());
+  const auto call = [&](const Var& other) { apply_many(SumAndDifference{}, {single, other}); };
+  require_error<PlacementError>([&] { call(make(pair_placements())); }, "sum_and_difference", "'b'",
+                                "(S0,S1,S2)", "(S0,S1,R)", "redistribute(x, (S0,S1,R))");
+  require_error<PlacementError>([&] { call(make(single_t_placements())); },
+                                "mesh_transpose(x, (S0,S1,R))");
+  require_error<PlacementError>(
+      [&] {
+        call(make({Shard{0}, Shard{1}, Partial{}}));
+      },
+      "reduce it first");
+  require_error<ShapeError>(
+      [&] {
+        call(Var::constant(zeros({4, 8, 4}, DType::f64, mesh, single_placements())));
+      },
+      "'b'", "[4, 8, 4]", "[4, 4, 4]");
+  const DeviceMesh other = DeviceMesh::dry_run({1, 2, 2}, 0);
+  require_error<MeshError>(
+      [&] {
+        call(Var::constant(zeros({4, 4, 4}, DType::f64, other, single_placements())));
+      },
+      "'b'");
 }
