@@ -107,7 +107,11 @@ ContractMessage column_message(Pass pass, const DTensor& x, const std::string& n
   const std::array axes{from, to};
   // On a square grid: one message of n(x) elements, on others the parts of the own block that other
   // ranks need.
-  return {pass, kName, x.mesh().axes_name(axes), std::move(label), 1,
+  return {pass,
+          kName,
+          x.mesh().axes_name(axes),
+          std::move(label),
+          1,
           Formula::function("column parts", [messages](const Symbols&) { return messages; }),
           Formula::function(fmt::format("column parts of {}", name),
                             [bytes](const Symbols&) { return bytes; })};

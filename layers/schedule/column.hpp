@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Column operands: blocks along one mesh axis become blocks along another one. A tensor with S(d) on
-// axis `from` and R on axis `to` becomes R on `from` and S(d) on `to`; on the CP grid, the rank that
-// held row block i then holds column block j. Every rank needs one block and, since the source is
-// replicated, may take each part of it from any of several ranks: from itself where it has it, else
-// from the one whose `to` coordinate is its own `from` coordinate, modulo the size. On a square grid
-// that is one exchange with the mirror rank (j, i); any other grid works alike.
+// Column operands: blocks along one mesh axis become blocks along another one. A tensor with S(d)
+// on axis `from` and R on axis `to` becomes R on `from` and S(d) on `to`; on the CP grid, the rank
+// that held row block i then holds column block j. Every rank needs one block and, since the source
+// is replicated, may take each part of it from any of several ranks: from itself where it has it,
+// else from the one whose `to` coordinate is its own `from` coordinate, modulo the size. On a
+// square grid that is one exchange with the mirror rank (j, i); any other grid works alike.
 #pragma once
 
 #include <string>

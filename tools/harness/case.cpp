@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "harness/cases/losses.hpp"
 #include "harness/cases/operations.hpp"
 #include "tessera/layers/substrate/linear.hpp"
 #include "tessera/layers/substrate/sigmoid_gate.hpp"
@@ -211,7 +212,7 @@ std::string nearest(const std::string& name) {
 const std::vector<Case>& all_cases() {
   static const std::vector<Case> cases = [] {
     std::vector<Case> all = layer_cases();
-    for (const auto& group : {reshape_cases, windows_cases}) {
+    for (const auto& group : {loss_cases, reshape_cases, windows_cases}) {
       std::vector<Case> more = group();
       std::move(more.begin(), more.end(), std::back_inserter(all));
     }

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+// Cases of the losses.
+#pragma once
+
+#include "harness/case.hpp"
+
+namespace tessera::harness {
+
+std::vector<Case> loss_cases();
+
+}  // namespace tessera::harness
