@@ -50,9 +50,9 @@ TEST_CASE("column operands and the way back, any order of dims in memory") {
     const std::int64_t n = 2 * std::lcm(mesh.size(kCp0), mesh.size(kCp1));
     const Tensor full = draw.values({2 * mesh.size(kDp), n, 3}, -1, 1);
     const DTensor x = distribute(full, mesh, single_placements());
-    const DTensor turned = DTensor::from_local(x.local().permute({2, 0, 1}), mesh,
-                                               {Shard{1}, Shard{2}, Replicate{}},
-                                               {3, full.size(0), n}, {1, 3 * n, 3});
+    const DTensor turned =
+        DTensor::from_local(x.local().permute({2, 0, 1}), mesh, {Shard{1}, Shard{2}, Replicate{}},
+                            {3, full.size(0), n}, {1, 3 * n, 3});
     const DTensor y = exchange_column(x, kCp0, kCp1, "x");
     CHECK(y.placements() == single_t_placements());
     CHECK(to_values(full_tensor(y)) == to_values(full));
