@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/autodiff/contract.hpp"
+#include "tessera/autodiff/tape.hpp"
 #include "tessera/mesh/dtensor.hpp"
 
 namespace tessera {
@@ -38,5 +38,15 @@ inline DTensor like_parameter(const Tensor& local, const DeviceMesh& mesh) {
                              Placements(static_cast<std::size_t>(mesh.ndim()), Replicate{}),
                              local.shape(), row_major_strides(local.shape()));
 }
+
+// TypeError for integers and booleans.
+void require_floating(const Var& x, const char* operation, const char* tensor);
+// GradientError if x requires one: for masks, indices and operations that have none.
+void refuse_gradient(const Var& x, const char* operation, const char* tensor);
+
+// Gradients that pass where a mask is set, or where it is not, and are 0 elsewhere; -g.
+DTensor where_set(const Tensor& mask, const DTensor& g);
+DTensor where_not_set(const Tensor& mask, const DTensor& g);
+DTensor negated(const DTensor& g);
 
 }  // namespace tessera

@@ -47,14 +47,27 @@ void check_saved(const Tape& tape) {
   for (const SavedRecord& record : tape.saved()) CHECK(record.within());
 }
 
-Result run(const DeviceMesh& mesh, const Operation& operation,
-           const std::vector<Operand>& operands) {
+enum class Layout { row_major, reversed };
+
+// The same tensor with its dims in reverse order in memory.
+DTensor reversed(const DTensor& x) {
+  std::vector<int> dims;
+  for (int d = x.ndim(); d-- > 0;) dims.push_back(d);
+  const Shape shape(x.shape().rbegin(), x.shape().rend());
+  const Strides strides = row_major_strides(shape);
+  return DTensor::from_local(x.local().permute(dims).clone().permute(dims), x.mesh(),
+                             x.placements(), x.shape(), {strides.rbegin(), strides.rend()});
+}
+
+Result run(const DeviceMesh& mesh, const Operation& operation, const std::vector<Operand>& operands,
+           Layout layout = Layout::row_major) {
   mesh.clear_records();
   Tape tape;
   std::vector<Var> inputs;
   std::vector<std::uint64_t> before;
   for (const Operand& o : operands) {
-    const DTensor x = distribute(o.full, mesh, o.placements);
+    const DTensor row_major = distribute(o.full, mesh, o.placements);
+    const DTensor x = layout == Layout::row_major ? row_major : reversed(row_major);
     before.push_back(hash_of(x.local()));
     inputs.push_back(tape.input(fmt::format("operand {}", inputs.size()), x, o.differentiable));
   }
@@ -127,6 +140,24 @@ void check_against_serial(const DeviceMesh& mesh, const Operation& operation,
     INFO("gradient of differentiable operand " << k);
     check_equal(found.gradients[k], serial.gradients[k], tolerance);
   }
+}
+
+void check_any_layout(const Operation& operation, const std::vector<Operand>& operands,
+                      double tolerance) {
+  const Result expected = run(DeviceMesh::serial(), operation, operands);
+  const Result found = run(DeviceMesh::serial(), operation, operands, Layout::reversed);
+  const auto check = [&](const std::vector<DTensor>& a, const std::vector<DTensor>& b) {
+    REQUIRE(a.size() == b.size());
+    for (std::size_t k = 0; k < a.size(); ++k) {
+      REQUIRE(a[k].defined() == b[k].defined());
+      if (!a[k].defined()) continue;
+      CHECK(a[k].shape() == b[k].shape());
+      const Difference d = max_difference(wide(a[k].local()), wide(b[k].local()));
+      CHECK(d.max_abs <= tolerance * d.max_reference);
+    }
+  };
+  check(found.outputs, expected.outputs);
+  check(found.gradients, expected.gradients);
 }
 
 double Draw::uniform(double low, double high) {

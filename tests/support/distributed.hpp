@@ -30,6 +30,11 @@ using Operation = std::function<std::vector<Var>(const std::vector<Var>&)>;
 void check_against_serial(const DeviceMesh& mesh, const Operation& operation,
                           const std::vector<Operand>& operands, double tolerance);
 
+// On one rank: the operation gives the same, to `tolerance`, if its operands lie in memory with
+// their dims in reverse order; each has at least two dims.
+void check_any_layout(const Operation& operation, const std::vector<Operand>& operands,
+                      double tolerance);
+
 class Draw {
  public:
   explicit Draw(std::uint64_t seed) : engine_(seed) {}

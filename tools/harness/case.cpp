@@ -212,7 +212,12 @@ std::string nearest(const std::string& name) {
 const std::vector<Case>& all_cases() {
   static const std::vector<Case> cases = [] {
     std::vector<Case> all = layer_cases();
-    for (const auto& group : {loss_cases, reshape_cases, windows_cases}) {
+    for (const auto& group : {
+             elementwise_cases,
+             loss_cases,
+             reshape_cases,
+             windows_cases,
+         }) {
       std::vector<Case> more = group();
       std::move(more.begin(), more.end(), std::back_inserter(all));
     }
