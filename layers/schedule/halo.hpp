@@ -26,11 +26,12 @@ struct HaloPlan {
   std::int64_t sent_rows() const;
   std::int64_t received_rows() const;
 };
-// Coordinate c owns part c of `rows` and needs needed[c], which holds its part; `me` is the own one.
+// Coordinate c owns part c of `rows` and needs needed[c], which holds its part; `me` is the own
+// one.
 HaloPlan plan_halo(std::int64_t rows, const std::vector<Interval>& needed, int me);
 
-// Windows of h rows (h even), two rows apart: window q begins at row 1 - h/2 + 2q and goes over both
-// ends of the axis.
+// Windows of h rows (h even), two rows apart: window q begins at row 1 - h/2 + 2q and goes over
+// both ends of the axis.
 std::int64_t window_start(std::int64_t window, std::int64_t h);
 // `windows` of them over 2*windows rows, cut into `parts` equal parts (UnevenError): coordinate c
 // owns the rows [2q, 2q + 2) of its windows q, and needs all rows that these see. `operation` goes
@@ -42,8 +43,8 @@ HaloPlan plan_window_halo(std::int64_t windows, std::int64_t h, int parts, int m
 // axis. One message per peer. Collective over the mesh.
 Tensor gather_halo(const DeviceMesh& mesh, int axis, const HaloPlan& plan, const Tensor& own,
                    const std::string& label);
-// The adjoint: terms [batch, needed, n] of all ranks to sums [batch, owned, n], own terms first, then
-// those of the others by ascending coordinate.
+// The adjoint: terms [batch, needed, n] of all ranks to sums [batch, owned, n], own terms first,
+// then those of the others by ascending coordinate.
 Tensor scatter_halo(const DeviceMesh& mesh, int axis, const HaloPlan& plan, const Tensor& terms,
                     const std::string& label);
 

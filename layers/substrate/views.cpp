@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "tessera/runtime/error.hpp"
 
@@ -46,6 +48,20 @@ int sharding_axis(const DTensor& x, int dim) {
 
 bool is_sharded(const DTensor& x, int dim) {
   return sharding_axis(x, dim) >= 0;
+}
+
+Shape Form::local() const {
+  return shape_of(block_of(shape, placements, mesh.shape(), mesh.coordinate()));
+}
+
+DTensor Form::with(const Tensor& contiguous) const {
+  return DTensor::from_local(contiguous.view(local()), mesh, placements, shape,
+                             row_major_strides(shape));
+}
+
+std::int64_t product(const Shape& shape, int begin, int end) {
+  return std::accumulate(shape.begin() + begin, shape.begin() + end, std::int64_t{1},
+                         std::multiplies<>());
 }
 
 DTensor unsqueezed(const DTensor& x, int dim) {

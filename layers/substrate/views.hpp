@@ -20,6 +20,21 @@ std::vector<int> numbers_with(int ndim, int dim);
 bool is_sharded(const DTensor& x, int dim);
 int sharding_axis(const DTensor& x, int dim);
 
+// How a tensor is placed: what a function needs to know of its operand in backward.
+struct Form {
+  DeviceMesh mesh;
+  Shape shape;
+  Placements placements;
+
+  Form() = default;
+  explicit Form(const DTensor& x) : mesh(x.mesh()), shape(x.shape()), placements(x.placements()) {}
+  Shape local() const;
+  // The row-major tensor with the values of a contiguous block in any shape.
+  DTensor with(const Tensor& contiguous) const;
+};
+// Product of the sizes of the dims from begin to end.
+std::int64_t product(const Shape& shape, int begin, int end);
+
 // A dim of size 1 at `dim`, 0 <= dim <= ndim.
 DTensor unsqueezed(const DTensor& x, int dim);
 // Without `dim`, which has size 1 and is not sharded.

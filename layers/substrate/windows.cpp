@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
-
 #include "tessera/layers/schedule/halo.hpp"
 #include "tessera/layers/substrate/common.hpp"
 #include "tessera/layers/substrate/views.hpp"
@@ -44,34 +42,13 @@ Tensor sums_of(const Tensor& g, std::int64_t batch, std::int64_t length, std::in
   return sums.view({batch, length, n});
 }
 
-// A tensor as it is placed: what a function needs to know of its operand in backward.
-struct Form {
-  DeviceMesh mesh;
-  Shape shape;
-  Placements placements;
-
-  explicit Form(const DTensor& x) : mesh(x.mesh()), shape(x.shape()), placements(x.placements()) {}
-  Shape local() const {
-    return shape_of(block_of(shape, placements, mesh.shape(), mesh.coordinate()));
-  }
-  DTensor with(const Tensor& contiguous) const {
-    return DTensor::from_local(contiguous.view(local()), mesh, placements, shape,
-                               row_major_strides(shape));
-  }
-};
-
-std::int64_t product(const Shape& shape, int begin, int end) {
-  return std::accumulate(shape.begin() + begin, shape.begin() + end, std::int64_t{1},
-                         std::multiplies<>());
-}
-
 // `merged` dims of x from `axis` on become these two.
 Form windowed(Form x, int axis, int merged, std::int64_t windows, std::int64_t length) {
   const auto at = x.shape.erase(x.shape.begin() + axis, x.shape.begin() + axis + merged);
   x.shape.insert(at, {windows, length});
   if (merged == 1)
-    x.placements = renumbered(
-        x.placements, numbers_with(static_cast<int>(x.shape.size()) - 1, axis + 1));
+    x.placements =
+        renumbered(x.placements, numbers_with(static_cast<int>(x.shape.size()) - 1, axis + 1));
   return x;
 }
 
@@ -86,7 +63,8 @@ struct SlidingWindows {
     return {.inputs = {{"x",
                         any_shape(),
                         {PlacementRule::Kind::whole, {}, {axis}, "any S/R, axis whole"}}},
-            .outputs = {{"y", {sym("shape of x with n, h at axis")},
+            .outputs = {{"y",
+                         {sym("shape of x with n, h at axis")},
                          {.text = "S(d > axis) become S(d+1)"}}},
             .messages = {},
             .saved = {}};
@@ -151,10 +129,9 @@ struct KeyWindows {
     };
     const std::string on = x.mesh.axis_name(mesh_axis());
     const Formula row = sym("n(x)") / number("own half-windows", halo.owned.size());
-    std::vector<ContractMessage> all{{Pass::forward, "halo", on, "half-windows", 1,
-                                      number("neighbours", std::ssize(halo.sends)),
-                                      number("halo half-windows", halo.sent_rows()) * row *
-                                          sym("e(x)")}};
+    std::vector<ContractMessage> all{
+        {Pass::forward, "halo", on, "half-windows", 1, number("neighbours", std::ssize(halo.sends)),
+         number("halo half-windows", halo.sent_rows()) * row * sym("e(x)")}};
     if (needs_grad)
       all.push_back({Pass::backward, "halo", on, "gradients", 1,
                      number("neighbours", std::ssize(halo.receives)),
@@ -163,7 +140,8 @@ struct KeyWindows {
   }
   Contract contract(const Tensors&) const {
     return {.inputs = {{"x", any_shape(), {PlacementRule::Kind::sharded, {}, {axis}, {}}}},
-            .outputs = {{"y", {sym("shape of x, key windows at axis")},
+            .outputs = {{"y",
+                         {sym("shape of x, key windows at axis")},
                          {.text = "S(axis) stays, later shards as the dims move"}}},
             .messages = messages(),
             .saved = {}};
@@ -173,14 +151,15 @@ struct KeyWindows {
     const HaloPlan halo = plan();
     const Tensor own = in[0].local().contiguous().view(rows());
     const Tensor needed = gather_halo(ctx.mesh(), mesh_axis(), halo, own, "half-windows");
-    return {windowed(x, axis, merged, windows(), h * unit)
-                .with(windows_of(needed, starts(halo), h))};
+    return {
+        windowed(x, axis, merged, windows(), h * unit).with(windows_of(needed, starts(halo), h))};
   }
   Tensors backward(FunctionContext& ctx, const Tensors& g) const {
     const HaloPlan halo = plan();
     const Shape own = rows();
     const Tensor terms = sums_of(g[0].local(), own[0], halo.needed.size(), own[2], starts(halo), h);
-    return {x.with(scatter_halo(ctx.mesh(), mesh_axis(), halo, terms, "gradients").to(g[0].dtype()))};
+    return {
+        x.with(scatter_halo(ctx.mesh(), mesh_axis(), halo, terms, "gradients").to(g[0].dtype()))};
   }
 };
 
@@ -240,7 +219,8 @@ void refuse_sharded(const DTensor& x, const char* operation, int dim) {
 
 template <class F>
 Var key_windows(const Var& x, int axis, int merged, std::int64_t unit, std::int64_t h) {
-  return apply_many(F{{F::name, Form(x.value()), x.requires_grad(), axis, merged, unit, h}}, {x}).front();
+  return apply_many(F{{F::name, Form(x.value()), x.requires_grad(), axis, merged, unit, h}}, {x})
+      .front();
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ namespace {
 using Vars = std::vector<Var>;
 
 // Placements with `axis` on a random mesh axis and none of `whole` sharded; other dims may be.
-Placements cut_along(const DeviceMesh& mesh, Draw& draw, int ndim, int axis, std::vector<int> whole) {
+Placements cut_along(const DeviceMesh& mesh, Draw& draw, int ndim, int axis,
+                     std::vector<int> whole) {
   whole.push_back(axis);
   Placements placements = draw.placements(mesh, ndim, whole);
   placements[static_cast<std::size_t>(draw.below(mesh.ndim()))] = Shard{axis};
@@ -61,8 +62,7 @@ TEST_CASE("half-windows to key windows along any mesh axis") {
     shape[static_cast<std::size_t>(axis)] *= 2;
     const int h = 2 * (1 + draw.below(6));
     check_against_serial(
-        mesh,
-        [&](const Vars& in) { return Vars{sliding_windows_sharded(in[0], h, axis - ndim)}; },
+        mesh, [&](const Vars& in) { return Vars{sliding_windows_sharded(in[0], h, axis - ndim)}; },
         {{draw.values(shape, -1, 1), placements}}, 1e-15);
   });
 }
@@ -86,8 +86,7 @@ TEST_CASE("positions and query windows to key windows") {
     Shape form = draw.shape(mesh, rows, 2);
     form[1] *= w;
     const Tensor x = draw.integers(form, 0, 100);
-    const DTensor y =
-        to_window_keys(Var::constant(distribute(x, mesh, rows)), w, h).value();
+    const DTensor y = to_window_keys(Var::constant(distribute(x, mesh, rows)), w, h).value();
     CHECK(y.dtype() == DType::i64);
     check_definition(y, x, w, h);
   });
@@ -111,10 +110,12 @@ TEST_CASE("operands in any layout, and every dtype") {
     const Shape shape{2 * mesh.size(kDp), 4 * mesh.size(kCp0), 3};
     const Tensor x = draw.values(shape, -1, 1);
     const DTensor straight = distribute(x, mesh, placements);
-    const DTensor turned = DTensor::from_local(
-        straight.local().permute({2, 1, 0}).contiguous().permute({2, 1, 0}), mesh, placements, shape,
-        {1, shape[0], shape[0] * shape[1]});
-    const auto keys = [](const DTensor& t) { return to_window_keys(Var::constant(t), 4, 8).value(); };
+    const DTensor turned =
+        DTensor::from_local(straight.local().permute({2, 1, 0}).contiguous().permute({2, 1, 0}),
+                            mesh, placements, shape, {1, shape[0], shape[0] * shape[1]});
+    const auto keys = [](const DTensor& t) {
+      return to_window_keys(Var::constant(t), 4, 8).value();
+    };
     CHECK(bitwise_equal(keys(straight).local(), keys(turned).local()));
     CHECK(keys(turned).strides() == row_major_strides(keys(turned).shape()));
     for (const DType dtype : {DType::f32, DType::bf16, DType::i64, DType::boolean})
@@ -169,8 +170,8 @@ TEST_CASE("which placements the windows accept") {
     } else if (!sharded(1)) {
       require_error<PlacementError>([&] { sliding_windows_sharded(v, 4, 1); },
                                     "sliding_windows_sharded", "'x'", "dim 1", found);
-      require_error<PlacementError>([&] { query_windows_to_keys(v, 48); },
-                                    "query_windows_to_keys", "'x'", "dim 1", found);
+      require_error<PlacementError>([&] { query_windows_to_keys(v, 48); }, "query_windows_to_keys",
+                                    "'x'", "dim 1", found);
     } else if (partial) {
       require_error<PartialError>([&] { sliding_windows_sharded(v, 4, 1); },
                                   "sliding_windows_sharded", "'x'", found);
@@ -212,7 +213,8 @@ TEST_CASE("windows that do not fit") {
                             "W = 3");
   require_error<RangeError>([&] { sliding_windows_sharded(fits, 3, 1); }, "sliding_windows_sharded",
                             "h = 3");
-  require_error<RangeError>([&] { sliding_windows_sharded(fits, 4, 3); }, "sliding_windows_sharded");
+  require_error<RangeError>([&] { sliding_windows_sharded(fits, 4, 3); },
+                            "sliding_windows_sharded");
   require_error<RangeError>([&] { sliding_windows(fits, {}, 4, 0); }, "sliding_windows");
   require_error<RangeError>([&] { sliding_windows(fits, {0}, 0, 0); }, "sliding_windows", "h = 0");
   require_error<ShapeError>([&] { sliding_windows_sharded(fits, 4, 2); }, "sliding_windows_sharded",

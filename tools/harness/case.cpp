@@ -215,6 +215,7 @@ const std::vector<Case>& all_cases() {
     for (const auto& group : {
              elementwise_cases,
              loss_cases,
+             pack_cases,
              reshape_cases,
              windows_cases,
          }) {

@@ -9,6 +9,7 @@ namespace tessera::harness {
 std::vector<Case> elementwise_cases();
 std::vector<Case> reshape_cases();
 std::vector<Case> windows_cases();
+std::vector<Case> pack_cases();
 
 // A case of operations without parameters. The shapes of the inputs are made from the sizes.
 using Inputs = std::vector<InputSpec>;

@@ -23,10 +23,14 @@ std::vector<Case> windows_cases() {
           [](const Sizes& s) {
             return Inputs{atoms(s, {5, s.tokens, 3}, {Shard{0}, Shard{2}, Replicate{}})};
           },
-          [](const Vars& in) { return Vars{sliding_windows(in[0], {-2, 0, 1, 4}, 3, 1)}; }),
+          [](const Vars& in) {
+            return Vars{sliding_windows(in[0], {-2, 0, 1, 4}, 3, 1)};
+          }),
       operation(
           "sliding_windows_sharded", "Half-windows to key windows",
-          [](const Sizes& s) { return Inputs{atoms(s, {2 * s.tokens, 3, s.channels})}; },
+          [](const Sizes& s) {
+            return Inputs{atoms(s, {2 * s.tokens, 3, s.channels})};
+          },
           [](const Vars& in) { return Vars{sliding_windows_sharded(in[0], 4, 1)}; }),
       operation(
           "sliding_windows_sharded.far", "Windows wider than the shards of some meshes",
@@ -36,7 +40,9 @@ std::vector<Case> windows_cases() {
           [](const Vars& in) { return Vars{sliding_windows_sharded(in[0], 14, 2)}; }),
       operation(
           "to_window_keys", "Positions to key windows",
-          [](const Sizes& s) { return Inputs{atoms(s, {4 * s.tokens, s.channels})}; },
+          [](const Sizes& s) {
+            return Inputs{atoms(s, {4 * s.tokens, s.channels})};
+          },
           [](const Vars& in) { return Vars{to_window_keys(in[0], 4, 12)}; }),
       operation(
           "to_window_keys.mask", "Key windows of a mask",
@@ -50,8 +56,7 @@ std::vector<Case> windows_cases() {
       operation(
           "query_windows_to_keys", "Query windows to key windows, channels sharded",
           [](const Sizes& s) {
-            return Inputs{
-                atoms(s, {s.tokens, 2, s.tokens}, {Shard{0}, Shard{1}, Shard{3}})};
+            return Inputs{atoms(s, {s.tokens, 2, s.tokens}, {Shard{0}, Shard{1}, Shard{3}})};
           },
           [](const Vars& in) { return Vars{query_windows_to_keys(in[0], 6)}; }),
   };
