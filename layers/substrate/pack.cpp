@@ -27,7 +27,8 @@ std::int64_t lines_of(const Form& form, int axis) {
 
 // Tensors without values have no masks: all is taken to be valid there.
 std::vector<std::uint8_t> values_of(const Tensor& mask) {
-  if (!has_values(mask)) return std::vector<std::uint8_t>(static_cast<std::size_t>(mask.numel()), 1);
+  if (!has_values(mask))
+    return std::vector<std::uint8_t>(static_cast<std::size_t>(mask.numel()), 1);
   const Tensor host = mask.contiguous().to(cpu_device);
   const auto* data = static_cast<const std::uint8_t*>(host.data());
   return {data, data + host.numel()};
@@ -47,7 +48,8 @@ PackPlan counted(const DTensor& mask, int axis) {
   plan.parts = mask.mesh().size(mesh_axis);
   plan.me = mask.mesh().coordinate(mesh_axis);
   const Tensor own = numbers({plan.lines}, DType::i64, mask.local());
-  if (has_values(own)) std::copy(plan.counts.begin(), plan.counts.end(), own.host_data<std::int64_t>());
+  if (has_values(own))
+    std::copy(plan.counts.begin(), plan.counts.end(), own.host_data<std::int64_t>());
   const Tensor all = all_gather(mask.mesh(), mesh_axis, own, 0, "valid elements");
   const std::vector<std::int64_t> same = plan.counts;
   plan.counts.clear();
@@ -111,7 +113,8 @@ struct PlanPack {
 
   Contract contract(const Tensors& in) const {
     Contract c{.inputs = {{"mask", any_shape(), cut_along(packing->axis)}},
-               .outputs = {{"packed mask", {sym("shape of mask, axis in whole windows")},
+               .outputs = {{"packed mask",
+                            {sym("shape of mask, axis in whole windows")},
                             {PlacementRule::Kind::like_first}}},
                .messages = {},
                .saved = {}};
@@ -119,8 +122,8 @@ struct PlanPack {
     c.messages.push_back(counting(in[0], packing->axis));
     const std::vector<int> axes = axes_of_lines(Form(in[0]), packing->axis);
     if (!keep_length && !axes.empty())
-      c.messages.push_back(all_reduce_message(Pass::forward, in[0].mesh(), axes, 1, DType::f64,
-                                              "longest line"));
+      c.messages.push_back(
+          all_reduce_message(Pass::forward, in[0].mesh(), axes, 1, DType::f64, "longest line"));
     return c;
   }
   Tensors forward(FunctionContext&, const Tensors& in) const {
@@ -249,12 +252,18 @@ struct Move {
     const auto number = [](const char* text, std::int64_t n) {
       return Formula::function(text, [n](const Symbols&) { return n; });
     };
-    return {pass, "pack", x.mesh.axis_name(mesh_axis()), label, 1, number("peers", from.peers(me)),
+    return {pass,
+            "pack",
+            x.mesh.axis_name(mesh_axis()),
+            label,
+            1,
+            number("peers", from.peers(me)),
             number("elements that change ranks", from.to_others(me) * features()) * sym("e(x)")};
   }
   Contract contract(const Tensors&) const {
     Contract c{.inputs = {{"x", any_shape(), cut_along(axis())}},
-               .outputs = {{"y", {sym("shape of x, axis packed or not")},
+               .outputs = {{"y",
+                            {sym("shape of x, axis packed or not")},
                             {PlacementRule::Kind::like_first}}},
                .messages = {message(Pass::forward, "rows")},
                .saved = {}};
@@ -265,8 +274,8 @@ struct Move {
   DTensor moved(const DTensor& t, bool pack, const Form& to, const char* label) const {
     const std::int64_t n = features();
     const Tensor rows = t.local().contiguous().view({t.local().numel() / n, n});
-    const Tensor out = move_rows(x.mesh, mesh_axis(), rows, end(!pack), end(pack),
-                                 numel(to.local()) / n, label);
+    const Tensor out =
+        move_rows(x.mesh, mesh_axis(), rows, end(!pack), end(pack), numel(to.local()) / n, label);
     return to.with(out);
   }
   Tensors forward(FunctionContext&, const Tensors& in) const {
@@ -326,8 +335,8 @@ void check_follows(const DTensor& x, const Form& mask, const char* operation, in
     const int d = is_shard(p) ? std::get<Shard>(p).dim : -1;
     const bool broadcast =
         d > axis || (d >= 0 && d < axis && mask.shape[static_cast<std::size_t>(d)] == 1);
-    const bool fits_here = (broadcast && is_replicate(mask.placements[m])) ||
-                           (d <= axis && p == mask.placements[m]);
+    const bool fits_here =
+        (broadcast && is_replicate(mask.placements[m])) || (d <= axis && p == mask.placements[m]);
     if (!fits_here)
       throw PlacementError(facts("x is not placed as its mask", "redistribute() one of them"));
   }

@@ -196,9 +196,9 @@ TEST_CASE("operands in any layout") {
     const Placements placements = single_placements();
     const Shape shape{2 * mesh.size(kDp), 3 * mesh.size(kCp0), 3};
     const DTensor x = distribute(draw.values(shape, -1, 1), mesh, placements);
-    const DTensor turned = DTensor::from_local(
-        x.local().permute({2, 1, 0}).contiguous().permute({2, 1, 0}), mesh, placements, shape,
-        {1, shape[0], shape[0] * shape[1]});
+    const DTensor turned =
+        DTensor::from_local(x.local().permute({2, 1, 0}).contiguous().permute({2, 1, 0}), mesh,
+                            placements, shape, {1, shape[0], shape[0] * shape[1]});
     const Tensor full = draw.booleans({shape[0], shape[1]});
     const DTensor mask = distribute(full, mesh, placements);
     const DTensor turned_mask =
@@ -296,18 +296,30 @@ TEST_CASE("masks and lengths that do not fit") {
     return Var::constant(zeros(shape, dtype, mesh, placed));
   };
   const Var x = tensor({2, n, 3}, DType::f64), mask = tensor({2, n}, DType::boolean);
-  require_error<TypeError>([&] { pack(x, tensor({2, n}, DType::f64), 2, 1); }, "pack", "'mask'",
-                           "bool");
+  require_error<TypeError>(
+      [&] {
+        pack(x, tensor({2, n}, DType::f64), 2, 1);
+      },
+      "pack", "'mask'", "bool");
   require_error<RangeError>([&] { pack(x, mask, 0, 1); }, "plan_pack", "W = 0");
   require_error<RangeError>([&] { pack(x, mask, 3, 1); }, "plan_pack", "W = 3");
   require_error<RangeError>([&] { pack(x, mask, 2, 3); }, "pack");
-  require_error<ShapeError>([&] { pack(x, tensor({2, n, 3}, DType::boolean), 2, 1); }, "pack",
-                            "'mask'", "size 1");
+  require_error<ShapeError>(
+      [&] {
+        pack(x, tensor({2, n, 3}, DType::boolean), 2, 1);
+      },
+      "pack", "'mask'", "size 1");
   require_error<ShapeError>([&] { pack(x, tensor({4, n}, DType::boolean), 2, 1); }, "pack", "'x'");
-  require_error<ShapeError>([&] { pack(mask, tensor({2, n, 1}, DType::boolean), 2, 1); }, "pack",
-                            "'x'");
-  require_error<ShapeError>([&] { pack(x, tensor({2, 2 * n}, DType::boolean), 2, 1); }, "pack",
-                            "'x'");
+  require_error<ShapeError>(
+      [&] {
+        pack(mask, tensor({2, n, 1}, DType::boolean), 2, 1);
+      },
+      "pack", "'x'");
+  require_error<ShapeError>(
+      [&] {
+        pack(x, tensor({2, 2 * n}, DType::boolean), 2, 1);
+      },
+      "pack", "'x'");
   require_error<ShapeError>([&] { pack(x, mask, 2, 2); }, "pack", "'x'");
   const DeviceMesh other = DeviceMesh::create(test_world(), {1, test_ranks(), 1});
   const Var elsewhere = Var::constant(zeros({2, n}, DType::boolean, other, placed));

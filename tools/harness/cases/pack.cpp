@@ -27,8 +27,8 @@ InputSpec mask_of(const Sizes& s, const char* name = "mask") {
           .differentiable = false};
 }
 
-// The first line of every sample is all valid, so that the packed length is that of the axis; others have
-// gaps that grow.
+// The first line of every sample is all valid, so that the packed length is that of the axis;
+// others have gaps that grow.
 InputSpec full_and_gaps(const Sizes& s) {
   InputSpec mask = mask_of(s);
   mask.at = [](const std::vector<std::int64_t>& index) {
@@ -43,7 +43,9 @@ std::vector<Case> pack_cases() {
   return {
       operation(
           "pack", "Valid elements to the left, length of the longest line",
-          [](const Sizes& s) { return Inputs{values(s), full_and_gaps(s)}; },
+          [](const Sizes& s) {
+            return Inputs{values(s), full_and_gaps(s)};
+          },
           [](const Vars& in) {
             const Packed packed = pack(in[0], in[1], kWindow, 1);
             return Vars{packed.x, packed.mask};
@@ -51,18 +53,24 @@ std::vector<Case> pack_cases() {
           {"y", "packed_mask"}),
       operation(
           "pack.keep_length", "Valid elements to the left, length kept, three copies of each line",
-          [](const Sizes& s) { return Inputs{values(s, 3), mask_of(s)}; },
+          [](const Sizes& s) {
+            return Inputs{values(s, 3), mask_of(s)};
+          },
           [](const Vars& in) { return Vars{pack(in[0], in[1], kWindow, 1, true).x}; }),
       operation(
           "unpack", "Packed and back on one plan",
-          [](const Sizes& s) { return Inputs{values(s), mask_of(s)}; },
+          [](const Sizes& s) {
+            return Inputs{values(s), mask_of(s)};
+          },
           [](const Vars& in) {
             const SharedPacking packing = plan_pack(in[1], kWindow, 1, true).packing;
             return Vars{unpack(pack(in[0], packing), packing)};
           }),
       operation(
           "unpack.masks", "To the places of a mask that is packed too",
-          [](const Sizes& s) { return Inputs{values(s), mask_of(s)}; },
+          [](const Sizes& s) {
+            return Inputs{values(s), mask_of(s)};
+          },
           [](const Vars& in) {
             const SharedPacking packing = plan_pack(in[1], kWindow, 1, true).packing;
             const Var packed = pack(in[1], packing);
