@@ -276,6 +276,10 @@ std::vector<Var> TapeAccess::record(Tape& tape, std::string function, std::vecto
 
 std::vector<Var> TapeAccess::note(Tape* tape, BoundContract contract,
                                   const std::vector<DTensor>& outputs) {
+  // Without a backward pass nothing is kept for it and nothing sent in it.
+  contract.contract.saved.clear();
+  std::erase_if(contract.contract.messages,
+                [](const ContractMessage& m) { return m.pass == Pass::backward; });
   if (tape != nullptr) tape->without_gradient_.push_back(std::move(contract));
   std::vector<Var> results;
   for (const DTensor& output : outputs) {

@@ -19,27 +19,17 @@ bool is_integer(DType dtype) {
   return dtype == DType::i64 || dtype == DType::i32;
 }
 
-template <class T>
-void combine_integers(ReduceOp op, const Tensor& lower, const Tensor& upper, const Tensor& out) {
-  const T* a = lower.host_data<T>();
-  const T* b = upper.host_data<T>();
-  T* c = out.host_data<T>();
-  const std::int64_t n = out.numel();
-  if (op == ReduceOp::sum) {
-    for (std::int64_t i = 0; i < n; ++i) c[i] = static_cast<T>(a[i] + b[i]);
-  } else if (op == ReduceOp::max) {
-    for (std::int64_t i = 0; i < n; ++i) c[i] = std::max(a[i], b[i]);
-  } else {
-    for (std::int64_t i = 0; i < n; ++i) c[i] = std::min(a[i], b[i]);
-  }
+Binary integer_form(ReduceOp op) {
+  if (op == ReduceOp::sum) return Binary::add;
+  return op == ReduceOp::max ? Binary::maximum : Binary::minimum;
 }
 
 // out = lower op upper. The order is that of the ranks, so that both partners of a pair compute
-// the same bits (signed zeros, NaNs). min has been turned into max of the negatives.
+// the same bits (signed zeros, NaNs). min of floating values has been turned into max of the
+// negatives.
 void combine(ReduceOp op, const Tensor& lower, const Tensor& upper, const Tensor& out) {
   if (out.numel() == 0) return;
-  if (out.dtype() == DType::i64) return combine_integers<std::int64_t>(op, lower, upper, out);
-  if (out.dtype() == DType::i32) return combine_integers<std::int32_t>(op, lower, upper, out);
+  if (is_integer(out.dtype())) return binary(integer_form(op), lower, upper, out);
   if (op == ReduceOp::sum) return add(1, lower, 1, upper, out);
   maximum(lower, upper, out);
 }
@@ -137,10 +127,9 @@ void all_reduce_as(const char* name, const DeviceMesh& mesh, std::span<const int
   Operation operation(mesh, {name, mesh.axes_name(axes), label, where}, content_of(tensor, group));
   {
     const PurposeScope purpose(Purpose::communication);
-    // Integers are reduced on the host, the others where they are and in at least f32.
     const bool integer = is_integer(tensor.dtype());
     const bool negate = op == ReduceOp::min && !integer;
-    Tensor work = integer ? tensor.to(cpu_device) : tensor.to(at_least_f32(tensor.dtype()));
+    Tensor work = integer ? tensor : tensor.to(at_least_f32(tensor.dtype()));
     work = work.view({work.numel()});
     if (negate) scale(-1, work);
     reduce_flat(operation, group, op == ReduceOp::avg ? ReduceOp::sum : op, work);
