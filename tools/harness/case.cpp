@@ -216,6 +216,7 @@ const std::vector<Case>& all_cases() {
              elementwise_cases,
              loss_cases,
              pack_cases,
+             reduce_cases,
              reshape_cases,
              windows_cases,
          }) {
