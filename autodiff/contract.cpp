@@ -308,9 +308,8 @@ ContractMessage all_reduce_message(Pass pass, const DeviceMesh& mesh, const std:
                                    Formula elements, DType dtype, std::string label) {
   const Place place = place_in(mesh, axes);
   return collective_message(
-      pass, "all_reduce", mesh, axes, elements, std::move(label), [=](std::int64_t n) {
-        return all_reduce_traffic(n, at_least_f32(dtype), place.n, place.index);
-      });
+      pass, "all_reduce", mesh, axes, elements, std::move(label),
+      [=](std::int64_t n) { return all_reduce_traffic(n, dtype, place.n, place.index); });
 }
 
 ContractMessage all_gather_message(Pass pass, const DeviceMesh& mesh, int axis, Formula elements,
@@ -325,7 +324,7 @@ ContractMessage reduce_scatter_message(Pass pass, const DeviceMesh& mesh, int ax
                                        Formula elements, DType dtype, std::string label) {
   return collective_message(pass, "reduce_scatter", mesh, {axis}, elements, std::move(label),
                             [dtype, n = mesh.size(axis)](std::int64_t count) {
-                              return reduce_scatter_traffic(count, at_least_f32(dtype), n);
+                              return reduce_scatter_traffic(count, dtype, n);
                             });
 }
 
