@@ -123,7 +123,169 @@ struct Chunk {
   }
 };
 
+struct RepeatInterleave {
+  static constexpr const char* name = "repeat_interleave";
+  int dim;
+  std::int64_t r;
+
+  Contract contract(const Tensors&) const {
+    return view_contract({PlacementRule::Kind::any}, "shape of x, r times along dim", "like x");
+  }
+  Tensors forward(FunctionContext&, const Tensors& in) const {
+    const DTensor& x = in[0];
+    const DTensor y = empty_carried(x, resized(x, x.size(dim) * r), x.placements(), x.dtype());
+    const Tensor copies = with_copies(y.local());
+    copy(x.local().unsqueeze(dim + 1).expand(copies.shape()), copies);
+    return {y};
+  }
+  Tensors backward(FunctionContext&, const Tensors& gradients) const {
+    const DTensor& g = gradients[0];
+    const DTensor dx = empty_carried(g, resized(g, g.size(dim) / r), g.placements(), g.dtype());
+    fold(Fold::sum, with_copies(g.local()), {dim + 1}, dx.local().unsqueeze(dim + 1));
+    return {dx};
+  }
+
+ private:
+  Shape resized(const DTensor& x, std::int64_t size) const {
+    Shape shape = x.shape();
+    shape[static_cast<std::size_t>(dim)] = size;
+    return shape;
+  }
+  // The dim as (element, copy).
+  Tensor with_copies(const Tensor& t) const { return unflattened(t, dim, {t.size(dim) / r, r}); }
+};
+
+std::vector<int> dims_between(int start, int end) {
+  std::vector<int> dims;
+  for (int d = start; d <= end; ++d) dims.push_back(d);
+  return dims;
+}
+
+// The sharded form is the same, with another rule for what may be sharded.
+template <bool sharded>
+struct Flatten {
+  static constexpr const char* name = sharded ? "flatten_sharded" : "flatten";
+  int start, end;
+  Shape sizes;  // of the dims
+
+  Contract contract(const Tensors&) const {
+    const PlacementRule rule = sharded
+                                   ? PlacementRule{PlacementRule::Kind::sharded,
+                                                   {},
+                                                   {start},
+                                                   "any S/R, start sharded, the other dims whole"}
+                                   : PlacementRule{PlacementRule::Kind::whole,
+                                                   {},
+                                                   dims_between(start, end),
+                                                   "any S/R, dims start..end whole"};
+    return view_contract(rule, "shape of x, dims start..end as one", "later shards move down");
+  }
+  Tensors forward(FunctionContext&, const Tensors& in) const {
+    return {flattened(in[0], start, end)};
+  }
+  Tensors backward(FunctionContext&, const Tensors& g) const {
+    return {unflattened(g[0], start, sizes)};
+  }
+};
+
+template <bool sharded>
+struct Unflatten {
+  static constexpr const char* name = sharded ? "unflatten_sharded" : "unflatten";
+  int dim;
+  Shape sizes;
+
+  Contract contract(const Tensors&) const {
+    const PlacementRule rule =
+        sharded ? PlacementRule{PlacementRule::Kind::sharded, {}, {dim}, "any S/R, dim sharded"}
+                : whole_dim(dim);
+    return view_contract(rule, "shape of x, dim as several", "later shards move up");
+  }
+  Tensors forward(FunctionContext&, const Tensors& in) const {
+    return {unflattened(in[0], dim, sizes)};
+  }
+  Tensors backward(FunctionContext&, const Tensors& g) const {
+    return {flattened(g[0], dim, dim + static_cast<int>(sizes.size()) - 1)};
+  }
+};
+
+template <bool sharded>
+Var apply_flatten(const Var& x, int start, int end) {
+  constexpr const char* name = Flatten<sharded>::name;
+  const int first = normalize_dim(start, x.value().ndim(), name);
+  const int last = normalize_dim(end, x.value().ndim(), name);
+  if (first > last)
+    throw RangeError({.problem = "the first dim comes after the last",
+                      .operation = name,
+                      .tensor = "x",
+                      .found = fmt::format("dims {} to {}", first, last),
+                      .expected = "start <= end"});
+  for (int d = first + 1; sharded && d <= last; ++d)
+    if (is_sharded(x.value(), d))
+      throw PlacementError(
+          {.problem = fmt::format("dim {} must not be sharded", d),
+           .operation = name,
+           .tensor = "x",
+           .found = x.value().describe(),
+           .expected = fmt::format("of dims {} to {} only dim {} sharded", first, last, first),
+           .hint = "redistribute() first"});
+  const Shape& shape = x.value().shape();
+  return apply_many(
+             Flatten<sharded>{first, last, {shape.begin() + first, shape.begin() + last + 1}}, {x})
+      .front();
+}
+
+template <bool sharded>
+Var apply_unflatten(const Var& x, int dim, const Shape& sizes) {
+  constexpr const char* name = Unflatten<sharded>::name;
+  const int d = normalize_dim(dim, x.value().ndim(), name);
+  const bool positive = std::all_of(sizes.begin(), sizes.end(), [](auto n) { return n > 0; });
+  if (sizes.empty() || !positive || numel(sizes) != x.value().size(d))
+    throw ShapeError(
+        {.problem = "the sizes are not those of the dim taken apart",
+         .operation = name,
+         .tensor = "x",
+         .found = fmt::format("{} for dim {} of {}", format_shape(sizes), d, x.value().describe()),
+         .expected = fmt::format("positive sizes with the product {}", x.value().size(d))});
+  if (sharded && sizes.size() < 2)
+    throw ShapeError({.problem = "a sharded dim is taken apart into two dims or more",
+                      .operation = name,
+                      .tensor = "x",
+                      .found = format_shape(sizes)});
+  const int axis = sharding_axis(x.value(), d);
+  if (sharded && axis >= 0 && sizes.front() % x.value().mesh().size(axis) != 0)
+    throw UnevenError(
+        {.problem = "the mesh axis does not divide the first size",
+         .operation = name,
+         .tensor = "x",
+         .found = fmt::format("{} on {}", format_shape(sizes), x.value().mesh().describe()),
+         .expected = fmt::format("a first size divisible by {}", x.value().mesh().size(axis))});
+  return apply_many(Unflatten<sharded>{d, sizes}, {x}).front();
+}
+
 }  // namespace
+
+Var repeat_interleave(const Var& x, std::int64_t r, int dim) {
+  const int d = normalize_dim(dim, x.value().ndim(), RepeatInterleave::name);
+  if (r < 1)
+    throw RangeError({.problem = "the number of copies must be positive",
+                      .operation = RepeatInterleave::name,
+                      .tensor = "x",
+                      .found = fmt::format("{}", r)});
+  return apply_many(RepeatInterleave{d, r}, {x}).front();
+}
+
+Var flatten(const Var& x, int start, int end) {
+  return apply_flatten<false>(x, start, end);
+}
+Var flatten_sharded(const Var& x, int start, int end) {
+  return apply_flatten<true>(x, start, end);
+}
+Var unflatten(const Var& x, int dim, const Shape& sizes) {
+  return apply_unflatten<false>(x, dim, sizes);
+}
+Var unflatten_sharded(const Var& x, int dim, const Shape& sizes) {
+  return apply_unflatten<true>(x, dim, sizes);
+}
 
 Var unsqueeze(const Var& x, int dim) {
   return apply_many(Unsqueeze{normalize_dim(dim, x.value().ndim() + 1, "unsqueeze")}, {x}).front();

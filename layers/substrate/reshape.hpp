@@ -23,4 +23,20 @@ Var cat(const std::vector<Var>& parts, int dim);
 // there may be fewer than n. Views.
 std::vector<Var> chunk(const Var& x, std::int64_t n, int dim);
 
+// Every element r >= 1 times (RangeError) along `dim`, sharded or not, in the order (element,
+// copy): shards stay aligned. Copies; the gradient is the sum over the copies.
+Var repeat_interleave(const Var& x, std::int64_t r, int dim);
+
+// Dims start to end as one, none of them sharded (PlacementError); later shards move down. A view
+// if the dims lie in memory one inside the other, else a copy. RangeError unless start <= end.
+Var flatten(const Var& x, int start, int end);
+// The dim, which is not sharded, as several; later shards move up. A view. ShapeError unless the
+// sizes are positive and their product is that of the dim: none is inferred.
+Var unflatten(const Var& x, int dim, const Shape& sizes);
+// The same where a mesh axis shards `start`, and no other dim of the range, or `dim`: the shard is
+// that of the first of the several dims, whose size the axis divides (UnevenError), and there are
+// two or more.
+Var flatten_sharded(const Var& x, int start, int end);
+Var unflatten_sharded(const Var& x, int dim, const Shape& sizes);
+
 }  // namespace tessera

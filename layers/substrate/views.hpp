@@ -42,4 +42,12 @@ DTensor squeezed(const DTensor& x, int dim);
 // Part of a dim that is not sharded.
 DTensor narrowed(const DTensor& x, int dim, std::int64_t begin, std::int64_t length);
 
+// Dims start to end as one, in row-major order of their indices; of these only `start` may be
+// sharded. A view if the dims lie in memory one inside the other, else a copy. Its opposite, always
+// a view: the dim as several of these sizes, of which the first keeps the shard.
+DTensor flattened(const DTensor& x, int start, int end);
+DTensor unflattened(const DTensor& x, int dim, const Shape& sizes);
+// The same of a block in memory.
+Tensor unflattened(const Tensor& x, int dim, const Shape& sizes);
+
 }  // namespace tessera
