@@ -197,6 +197,22 @@ DTensor uniform(const Shape& shape, DType dtype, const DeviceMesh& mesh,
   return x;
 }
 
+DTensor normal(const Shape& shape, DType dtype, const DeviceMesh& mesh,
+               const Placements& placements, RandomStream stream) {
+  refuse_partial("normal", placements);
+  const DTensor x = empty(shape, dtype, mesh, placements);
+  fill_normal(x.local(), stream, global_block(shape, mesh, placements));
+  return x;
+}
+
+DTensor bernoulli(const Shape& shape, DType dtype, const DeviceMesh& mesh,
+                  const Placements& placements, RandomStream stream, double p) {
+  refuse_partial("bernoulli", placements);
+  const DTensor x = empty(shape, dtype, mesh, placements);
+  fill_bernoulli(x.local(), stream, global_block(shape, mesh, placements), p);
+  return x;
+}
+
 Strides carry_strides(const Shape& old_shape, const Strides& old_strides, const Shape& new_shape) {
   constexpr const char* kName = "carry_strides";
   const Strides exact = normalized(kName, old_shape, old_strides);

@@ -70,9 +70,15 @@ DTensor empty_like(const DTensor& x, DType dtype);
 // the dims of an operand.
 DTensor empty_carried(const DTensor& x, const Shape& shape, const Placements& placements,
                       DType dtype);
-// Uniform on [low, high) by global index: the same tensor on every mesh.
+// Random values by seed, stream and global index: shards draw independently, replicas alike, and
+// the tensor is the same on every mesh. No messages. PlacementError: Partial. uniform on [low,
+// high); standard normal; 0/1 with probability p of 1 (any dtype; RangeError unless 0 <= p <= 1).
 DTensor uniform(const Shape& shape, DType dtype, const DeviceMesh& mesh,
                 const Placements& placements, RandomStream stream, double low, double high);
+DTensor normal(const Shape& shape, DType dtype, const DeviceMesh& mesh,
+               const Placements& placements, RandomStream stream);
+DTensor bernoulli(const Shape& shape, DType dtype, const DeviceMesh& mesh,
+                  const Placements& placements, RandomStream stream, double p);
 
 // The global tensor on every rank: all-gather or all-reduce per axis, last to first. GradientError
 // inside a ComputeScope in builds with assertions.
