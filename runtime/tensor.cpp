@@ -346,7 +346,7 @@ std::uint64_t Tensor::version() const {
 }
 void Tensor::bump_version() const {
   for (std::size_t d = 0; d < shape_.size(); ++d)
-    if (shape_[d] > 1 && strides_[d] == 0)
+    if (shape_[d] > 1 && strides_[d] == 0 && numel() > 0)
       throw StrideError({.problem = "an expanded view cannot be written",
                          .operation = "a write in place",
                          .found = format_shape(shape_) + " with strides " + format_shape(strides_),

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+#include "tessera/layers/substrate/gather.hpp"
+
+#include "harness/cases/operations.hpp"
+
+namespace tessera::harness {
+namespace {
+
+using Vars = std::vector<Var>;
+using Index = std::vector<std::int64_t>;
+constexpr std::int64_t kWindow = 3;
+
+// [B, N, W] indices anywhere on the tokens: every rank may need everything.
+InputSpec anywhere(const Sizes& s) {
+  return {.name = "idx",
+          .shape = {s.batch, s.tokens, kWindow},
+          .placements = single_placements(),
+          .kind = InputKind::index,
+          .differentiable = false,
+          .low = 0,
+          .high = static_cast<double>(s.tokens)};
+}
+
+// Non-decreasing along the shards and slower than they, as packed atoms point at tokens.
+InputSpec sorted(const Sizes& s) {
+  InputSpec spec = anywhere(s);
+  spec.at = [](const Index& at) {
+    return static_cast<double>((at[1] * kWindow + at[2]) * 2 / (3 * kWindow));
+  };
+  return spec;
+}
+
+InputSpec mask(const Sizes& s) {
+  return {.name = "mask",
+          .shape = {s.batch, s.tokens, kWindow},
+          .placements = single_placements(),
+          .kind = InputKind::boolean,
+          .differentiable = false};
+}
+
+// Nothing in the second half, so that the last ranks need nothing.
+InputSpec first_half(const Sizes& s) {
+  InputSpec spec = mask(s);
+  spec.at = [n = s.tokens](const Index& at) { return 2 * at[1] < n ? 1.0 : 0.0; };
+  return spec;
+}
+
+// Three copies of every sample.
+InputSpec copied(InputSpec spec) {
+  spec.shape[0] *= 3;
+  return spec;
+}
+
+// [B, N, W, C], what scatters add up.
+InputSpec windows(const Sizes& s) {
+  return {.name = "src",
+          .shape = {s.batch, s.tokens, kWindow, s.channels},
+          .placements = single_placements()};
+}
+
+std::vector<Case> gather_group() {
+  return {
+      operation(
+          "gather", "Rows by random index and mask",
+          [](const Sizes& s) {
+            return Inputs{single(s), anywhere(s), mask(s)};
+          },
+          [](const Vars& in) { return Vars{gather(in[0], in[1], 1, in[2])}; }),
+      operation(
+          "gather.sorted", "Rows by sorted index, a short interval for each rank",
+          [](const Sizes& s) {
+            return Inputs{single(s), sorted(s)};
+          },
+          [](const Vars& in) { return Vars{gather(in[0], in[1], -2)}; }),
+      operation(
+          "gather.half", "The last ranks read nothing",
+          [](const Sizes& s) {
+            return Inputs{single(s), anywhere(s), first_half(s)};
+          },
+          [](const Vars& in) { return Vars{gather(in[0], in[1], 1, in[2])}; }),
+      operation(
+          "gather.plan", "Two tensors by one plan, the second with three copies of each sample",
+          [](const Sizes& s) {
+            return Inputs{single(s), copied(single(s, "z")), anywhere(s)};
+          },
+          [](const Vars& in) {
+            const GatherPlan plan = gather_plan(in[2], 1, in[0].value().size(1));
+            return Vars{gather(in[0], plan), gather(in[1], plan)};
+          },
+          {"y", "z"}),
+  };
+}
+
+Case scatter(const char* name, const char* description, InputSpec (*chosen)(const Sizes&),
+             ReduceOp reduction) {
+  return operation(
+      name, description,
+      [chosen](const Sizes& s) {
+        return Inputs{windows(s), anywhere(s), chosen(s)};
+      },
+      [reduction](const Vars& in) {
+        const DeviceMesh& mesh = in[0].value().mesh();
+        const std::int64_t own = in[0].value().size(1) / mesh.size(kCp0);
+        return Vars{scatter_reduce(in[0], in[1], 1, own, reduction, in[2])};
+      });
+}
+
+}  // namespace
+
+std::vector<Case> gather_cases() {
+  std::vector<Case> all = gather_group();
+  all.push_back(
+      scatter("scatter_reduce.sum", "Sums of rows by random index and mask", mask, ReduceOp::sum));
+  all.push_back(scatter("scatter_reduce.mean", "Means of rows by random index and mask", mask,
+                        ReduceOp::avg));
+  all.push_back(scatter("scatter_reduce.half", "The last ranks have nothing to add", first_half,
+                        ReduceOp::avg));
+  all.push_back(operation(
+      "scatter_reduce.plan", "A gather and the mean of its rows by one plan, with copies",
+      [](const Sizes& s) {
+        return Inputs{copied(single(s)), sorted(s), mask(s)};
+      },
+      [](const Vars& in) {
+        const GatherPlan plan = gather_plan(in[1], 1, in[0].value().size(1), in[2]);
+        return Vars{scatter_reduce(gather(in[0], plan), plan, ReduceOp::avg)};
+      }));
+  return all;
+}
+
+}  // namespace tessera::harness
