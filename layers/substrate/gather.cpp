@@ -135,7 +135,7 @@ struct MakePlan {
                       product(local.begin() + plan->dim, local.end())};
     if (!values) return Tensor::empty(shape, DType::i64, idx.mesh().device());
     for (std::int64_t& value : *values) value = value < 0 ? -1 : value - begin;
-    return index_tensor(*values, shape, idx.mesh().device());
+    return index_tensor(*values, idx.mesh().device()).view(shape);
   }
 };
 
@@ -364,11 +364,7 @@ Var scatter_reduce(const Var& src, const GatherPlan& plan, ReduceOp reduction) {
   const DTensor& x = src.value();
   check_operand(Scatter::name, "src", x, plan,
                 {plan.indices.begin() + plan.dim, plan.indices.end()});
-  if (!is_floating(x.dtype()))
-    throw TypeError({.problem = "only floating values are summed",
-                     .operation = Scatter::name,
-                     .tensor = "src",
-                     .found = x.describe()});
+  require_floating(src, Scatter::name, "src");
   const bool mean = reduction == ReduceOp::avg;
   return apply_many(Scatter{plan, x.shape(), mean}, {src}).front();
 }

@@ -79,10 +79,4 @@ Interval hull(const std::int64_t* first, const std::int64_t* last) {
   return found;
 }
 
-Tensor index_tensor(const std::vector<std::int64_t>& values, Shape shape, Device device) {
-  const Tensor host = Tensor::empty(std::move(shape), DType::i64);
-  std::copy(values.begin(), values.end(), host.host_data<std::int64_t>());
-  return host.to(device);
-}
-
 }  // namespace tessera

@@ -25,7 +25,4 @@ std::optional<std::vector<std::int64_t>> own_indices(const char* operation, cons
 // From the smallest to the largest of the indices that count; {0, 0} if none does.
 Interval hull(const std::int64_t* first, const std::int64_t* last);
 
-// As i64 on the device.
-Tensor index_tensor(const std::vector<std::int64_t>& values, Shape shape, Device device);
-
 }  // namespace tessera
