@@ -6,6 +6,15 @@
 
 namespace tessera {
 
+DTensor carried(const DTensor& x, const Shape& shape, const Tensor& block) {
+  const Strides strides = carry_strides(x.shape(), x.strides(), shape);
+  if (strides == row_major_strides(shape))
+    return DTensor::from_local(block, x.mesh(), x.placements(), shape, strides);
+  DTensor y = empty_carried(x, shape, x.placements(), block.dtype());
+  copy(block, y.local());
+  return y;
+}
+
 void require_floating(const Var& x, const char* operation, const char* tensor) {
   if (!x.value().defined() || is_floating(x.value().dtype())) return;
   throw TypeError({.problem = "only floating tensors are accepted",

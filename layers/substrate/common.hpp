@@ -39,6 +39,10 @@ inline DTensor like_parameter(const Tensor& local, const DeviceMesh& mesh) {
                              local.shape(), row_major_strides(local.shape()));
 }
 
+// A row-major block as that of a tensor placed as x, whose dims lie in memory in the order of x's:
+// the block itself, or a copy.
+DTensor carried(const DTensor& x, const Shape& shape, const Tensor& block);
+
 // TypeError for integers and booleans.
 void require_floating(const Var& x, const char* operation, const char* tensor);
 // GradientError if x requires one: for masks, indices and operations that have none.

@@ -7,48 +7,59 @@
 namespace tessera {
 namespace {
 
+using Tensors = std::vector<DTensor>;
+
 Tensor as_rows(const Tensor& t) {
   return t.contiguous().view({1, t.numel()});
 }
 
 struct SigmoidGate {
   static constexpr const char* name = "sigmoid_gate";
-  static constexpr std::array inputs{"x", "g"};
-  using Operands = std::array<DTensor, 2>;
+  bool gate_needs_grad;
 
-  Contract contract() const {
-    const std::vector<Formula> shape{sym("..."), sym("C")};
-    return {.inputs = {{"x", shape, {PlacementRule::Kind::any}},
-                       {"g", shape, {PlacementRule::Kind::like_first}}},
-            .outputs = {{"y", shape, {PlacementRule::Kind::like_first}}},
-            .messages = {},
-            .saved = {{"x", sym("M") * sym("C"), sym("e")}, {"g", sym("M") * sym("C"), sym("e")}}};
+  Contract contract(const Tensors&) const {
+    Contract c{.inputs = {{"x", any_shape(), {PlacementRule::Kind::any}},
+                          {"g", same_shape("x"), {PlacementRule::Kind::like_first}}},
+               .outputs = {{"y", same_shape("x"), {PlacementRule::Kind::like_first}}},
+               .messages = {},
+               .saved = {saved_block("g")}};
+    if (gate_needs_grad) c.saved.push_back(saved_block("x"));
+    return c;
   }
 
-  DTensor forward(FunctionContext& ctx, const Operands& in) const {
+  Tensors forward(FunctionContext& ctx, const Tensors& in) const {
     const DTensor& x = in[0];
-    const Tensor y = Tensor::empty(x.local().shape(), x.dtype(), x.local().device());
+    const Tensor y = block(x.local(), promote(x.dtype(), in[1].dtype()));
     gated_product(as_rows(x.local()), as_rows(in[1].local()), Tensor(), as_rows(y));
-    ctx.save("x", x, budget_of(x.placements()));
-    ctx.save("g", in[1], budget_of(x.placements()));
-    return x.with_local(y);
+    ctx.save("g", in[1]);
+    if (gate_needs_grad) ctx.save("x", x);
+    return {carried(x, x.shape(), y)};
   }
 
-  Operands backward(FunctionContext& ctx, const DTensor& gradient) const {
-    const Tensor& x = ctx.saved("x");
+  Tensors backward(FunctionContext& ctx, const Tensors& gradients) const {
+    const DTensor& gradient = gradients[0];
     const Tensor& g = ctx.saved("g");
-    const Tensor dx = Tensor::empty(x.shape(), gradient.dtype(), x.device());
-    const Tensor dg = Tensor::empty(x.shape(), gradient.dtype(), x.device());
-    sigmoid_gate_backward(as_rows(x), as_rows(g), as_rows(gradient.local()), as_rows(dx),
-                          as_rows(dg));
-    return {gradient.with_local(dx), gradient.with_local(dg)};
+    const Tensor dx = block(g, gradient.dtype());
+    if (!gate_needs_grad) {
+      gated_product(as_rows(gradient.local()), as_rows(g), Tensor(), as_rows(dx));
+      return {carried(gradient, gradient.shape(), dx), DTensor()};
+    }
+    const Tensor dg = block(g, gradient.dtype());
+    sigmoid_gate_backward(as_rows(ctx.saved("x")), as_rows(g), as_rows(gradient.local()),
+                          as_rows(dx), as_rows(dg));
+    return {carried(gradient, gradient.shape(), dx), carried(gradient, gradient.shape(), dg)};
+  }
+
+ private:
+  static Tensor block(const Tensor& like, DType dtype) {
+    return Tensor::empty(like.shape(), dtype, like.device());
   }
 };
 
 }  // namespace
 
 Var sigmoid_gate(const Var& x, const Var& g) {
-  return apply(SigmoidGate{}, {x, g});
+  return apply_many(SigmoidGate{g.requires_grad()}, {x, g}).front();
 }
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // y = x * sigmoid(g), elementwise.
-//   x, g: same mesh, shape and placements, no Partial; y placed alike.
-//   Messages: none. Saved: x and g (class of their placements); sigmoid(g) is formed again.
+//   x, g: same mesh, shape and placements, no Partial; y placed alike, in the wider dtype.
+//   Messages: none. Saved: g and, if g requires a gradient, x; sigmoid(g) is formed again.
 #pragma once
 
 #include "tessera/autodiff/tape.hpp"

@@ -214,6 +214,7 @@ const std::vector<Case>& all_cases() {
     std::vector<Case> all = layer_cases();
     for (const auto& group : {
              elementwise_cases,
+             gate_cases,
              gather_cases,
              loss_cases,
              pack_cases,
