@@ -70,15 +70,18 @@ struct DistogramLossFunction {
     c.inputs = {{"logits", {B, T, T, D, K}, pair},
                 {"target", dense ? std::vector{B, T, T, C, K} : std::vector{B, T, T, C}, pair},
                 {"mask", {B, T}, {PlacementRule::Kind::exactly, single_placements()}}};
-    c.outputs = {{"global", {}, {PlacementRule::Kind::exactly, replicated_placements()}},
-                 {"batch", {B}, {PlacementRule::Kind::exactly, {Shard{0}, Replicate{}, Replicate{}}}}};
+    c.outputs = {
+        {"global", {}, {PlacementRule::Kind::exactly, replicated_placements()}},
+        {"batch", {B}, {PlacementRule::Kind::exactly, {Shard{0}, Replicate{}, Replicate{}}}}};
     const Formula samples = B / sym("dp");
     const Formula terms = aggregate ? Formula(1) : C * D;
     c.messages = {column_message(Pass::forward, in[2], "mask", kCp0, kCp1, "mask"),
                   all_reduce_message(Pass::forward, mesh, {kCp0, kCp1}, samples * (terms + 1),
                                      DType::f64, "sums"),
                   all_reduce_message(Pass::forward, mesh, {kDp}, 1, DType::f64, "batch")};
-    c.saved = {saved_block("logits"), saved_block("target"), saved_block("mask"),
+    c.saved = {saved_block("logits"),
+               saved_block("target"),
+               saved_block("mask"),
                {"column mask", samples * T / sym("R1"), sym("e(mask)"), false, BudgetClass::own},
                {"weights", samples * terms, 8, false, BudgetClass::own}};
     return c;
@@ -125,10 +128,8 @@ struct DistogramLossFunction {
  private:
   math::DistogramTile tile_of(const DTensor& logits, const Tensor& target, const Tensor& mask,
                               const Tensor& columns) const {
-    return {logits.local(), target,
-            mask,           columns,
-            own_interval(logits, 1), own_interval(logits, 2),
-            aggregate};
+    return {logits.local(),          target,   mask, columns, own_interval(logits, 1),
+            own_interval(logits, 2), aggregate};
   }
 
   static Tensors results(const DeviceMesh& mesh, const DTensor& logits, const Tensor& batch) {
@@ -155,8 +156,8 @@ DistogramLoss distogram_loss(const Var& logits, const Var& target, const Var& ma
                       .tensor = "logits",
                       .found = logits.value().describe(),
                       .expected = "[B, T, T, 1, K]"});
-  const std::vector<Var> results = apply_many(
-      DistogramLossFunction{aggregate, logits.value().shape()}, {logits, target, mask});
+  const std::vector<Var> results =
+      apply_many(DistogramLossFunction{aggregate, logits.value().shape()}, {logits, target, mask});
   return {results[0], results[1]};
 }
 

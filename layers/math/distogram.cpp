@@ -151,10 +151,9 @@ Tensor distogram_gradient(const DistogramTile& tile, const Tensor& weights) {
                                 .view({1, 1, conformers, distograms, 1})
                                 .to(r.logits.dtype());
     const Shape pairs = pairs_of(r);
-    const Tensor wanted =
-        folded(Fold::sum, spread(Binary::multiply, r.target, scale_of, pairs), 2);
-    Tensor mass = folded(
-        Fold::sum, spread(Binary::multiply, r.mass, scale_of, with_size(pairs, 4, 1)), 2);
+    const Tensor wanted = folded(Fold::sum, spread(Binary::multiply, r.target, scale_of, pairs), 2);
+    Tensor mass =
+        folded(Fold::sum, spread(Binary::multiply, r.mass, scale_of, with_size(pairs, 4, 1)), 2);
     binary(Binary::divide, mass, r.sum_exp, mass);
     unary(Unary::exp, r.logits, r.logits);
     multiply(r.logits, mass.expand(r.logits.shape()), r.logits);

@@ -10,8 +10,8 @@ namespace tessera::math {
 
 // Pairs (i, j) of global rows and columns, i in `rows`, j in `columns`.
 struct DistogramTile {
-  Tensor logits;  // [B, n, m, D, K]
-  Tensor target;  // [B, n, m, C, K] weights of bins, or [B, n, m, C] i64 bins
+  Tensor logits;       // [B, n, m, D, K]
+  Tensor target;       // [B, n, m, C, K] weights of bins, or [B, n, m, C] i64 bins
   Tensor row_mask;     // [B, n]
   Tensor column_mask;  // [B, m]
   Interval rows;

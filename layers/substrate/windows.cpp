@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "tessera/layers/schedule/halo.hpp"
+#include "tessera/layers/schedule/interval.hpp"
 #include "tessera/layers/substrate/common.hpp"
 #include "tessera/layers/substrate/views.hpp"
 #include "tessera/runtime/error.hpp"
@@ -103,9 +104,9 @@ struct KeyWindows {
     return -1;
   }
   std::int64_t windows() const { return product(x.shape, axis, axis + merged) / (2 * unit); }
-  HaloPlan plan() const {
-    return plan_window_halo(windows(), h, x.mesh.size(mesh_axis()), x.mesh.coordinate(mesh_axis()),
-                            operation);
+  IntervalPlan plan() const {
+    return plan_intervals(x.mesh, mesh_axis(), 2 * windows(),
+                          window_needs(windows(), h, x.mesh.size(mesh_axis()), operation));
   }
   // x as half-windows [batch, own, n].
   Shape rows() const {
@@ -114,28 +115,24 @@ struct KeyWindows {
             unit * product(local, axis + merged, static_cast<int>(local.size()))};
   }
   // Where the own windows begin in the needed rows.
-  std::vector<std::int64_t> starts(const HaloPlan& plan) const {
+  std::vector<std::int64_t> starts(const IntervalPlan& plan) const {
     std::vector<std::int64_t> all;
-    for (std::int64_t q = plan.owned.begin / 2; q < plan.owned.end / 2; ++q)
-      all.push_back(window_start(q, h) - plan.needed.begin);
+    for (std::int64_t q = plan.own.begin / 2; q < plan.own.end / 2; ++q)
+      all.push_back(window_start(q, h) - plan.need.begin);
     return all;
   }
 
   std::vector<ContractMessage> messages() const {
     if (mesh_axis() < 0) return {};  // will be refused
-    const HaloPlan halo = plan();
-    const auto number = [](const char* text, std::int64_t value) {
-      return Formula::function(text, [value](const Symbols&) { return value; });
-    };
-    const std::string on = x.mesh.axis_name(mesh_axis());
-    const Formula row = sym("n(x)") / number("own half-windows", halo.owned.size());
+    const IntervalPlan halo = plan();
+    const Formula own = Formula::function("own half-windows",
+                                          [own = halo.own.size()](const Symbols&) { return own; });
+    const Formula row = sym("n(x)") / own;
     std::vector<ContractMessage> all{
-        {Pass::forward, "halo", on, "half-windows", 1, number("neighbours", std::ssize(halo.sends)),
-         number("halo half-windows", halo.sent_rows()) * row * sym("e(x)")}};
+        interval_gather_message(Pass::forward, x.mesh, halo, row * sym("e(x)"), "half-windows")};
     if (needs_grad)
-      all.push_back({Pass::backward, "halo", on, "gradients", 1,
-                     number("neighbours", std::ssize(halo.receives)),
-                     number("halo half-windows", halo.received_rows()) * row * sym("acc")});
+      all.push_back(interval_scatter_add_message(Pass::backward, x.mesh, halo, row * sym("acc"),
+                                                 "gradients"));
     return all;
   }
   Contract contract(const Tensors&) const {
@@ -148,18 +145,17 @@ struct KeyWindows {
   }
 
   Tensors forward(FunctionContext& ctx, const Tensors& in) const {
-    const HaloPlan halo = plan();
+    const IntervalPlan halo = plan();
     const Tensor own = in[0].local().contiguous().view(rows());
-    const Tensor needed = gather_halo(ctx.mesh(), mesh_axis(), halo, own, "half-windows");
+    const Tensor needed = interval_gather(ctx.mesh(), halo, own, "half-windows");
     return {
         windowed(x, axis, merged, windows(), h * unit).with(windows_of(needed, starts(halo), h))};
   }
   Tensors backward(FunctionContext& ctx, const Tensors& g) const {
-    const HaloPlan halo = plan();
+    const IntervalPlan halo = plan();
     const Shape own = rows();
-    const Tensor terms = sums_of(g[0].local(), own[0], halo.needed.size(), own[2], starts(halo), h);
-    return {
-        x.with(scatter_halo(ctx.mesh(), mesh_axis(), halo, terms, "gradients").to(g[0].dtype()))};
+    const Tensor terms = sums_of(g[0].local(), own[0], halo.need.size(), own[2], starts(halo), h);
+    return {x.with(interval_scatter_add(ctx.mesh(), halo, terms, "gradients").to(g[0].dtype()))};
   }
 };
 

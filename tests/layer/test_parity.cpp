@@ -26,8 +26,7 @@ std::string report(const CaseResult& r) {
 void check_case(const Case& c, const Sizes& sizes, const DeviceMesh& mesh, DType dtype) {
   // The substrate's operations do on a mesh what they do on one rank, but for the order of sums.
   const bool exact = c.name.starts_with("substrate.") && dtype == DType::f64;
-  const CaseResult r =
-      run_parity(c, sizes, mesh, {.dtype = dtype, .tolerance = exact ? 1e-12 : 0});
+  const CaseResult r = run_parity(c, sizes, mesh, {.dtype = dtype, .tolerance = exact ? 1e-12 : 0});
   INFO(mesh.describe() << " " << report(r));
   CHECK(r.pass());
   CHECK(r.saved_bytes == r.saved_budget);

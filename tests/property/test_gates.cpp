@@ -75,7 +75,8 @@ TEST_CASE("gates on all meshes") {
         mesh, [](const Vars& in) { return Vars{sigmoid_gate(in[0], in[1])}; }, {a, b}, 0);
     shape.back() *= 2;
     const Operand x{draw.values(shape, -10, 10), placements};
-    check_against_serial(mesh, [](const Vars& in) { return Vars{swiglu(in[0])}; }, {x}, 0);
+    check_against_serial(
+        mesh, [](const Vars& in) { return Vars{swiglu(in[0])}; }, {x}, 0);
   });
 }
 
@@ -97,8 +98,8 @@ TEST_CASE("swiglu is chunk, gate and product") {
     for (std::size_t i = 0; i < results[k].size(); ++i)
       CHECK(std::abs(results[k][i] - results[k + 2][i]) <= 1e-14);
   // Value first, gate second.
-  const Var two = Var::constant(
-      distribute(Tensor::from_values({2, 2}, {2, 1, 1, 2}, DType::f64), mesh, replicated_placements()));
+  const Var two = Var::constant(distribute(Tensor::from_values({2, 2}, {2, 1, 1, 2}, DType::f64),
+                                           mesh, replicated_placements()));
   check_close(swiglu(two).value().local(), {2 / (1 + std::exp(-1)), 2 / (1 + std::exp(-2))}, 1e-15);
 }
 
@@ -121,8 +122,8 @@ TEST_CASE("dropout on every mesh is that of one rank") {
     for (Dropout options : {kRows, kColumns}) {
       options.p = draw.uniform(0, 0.9);
       options.stream.seed = static_cast<std::uint64_t>(draw.below(1000));
-      check_against_serial(mesh, [&](const Vars& in) { return Vars{dropout(in[0], options)}; }, {x},
-                           0);
+      check_against_serial(
+          mesh, [&](const Vars& in) { return Vars{dropout(in[0], options)}; }, {x}, 0);
     }
     const bool rows = draw.below(2) == 0;
     const Operand samples{
@@ -131,8 +132,7 @@ TEST_CASE("dropout on every mesh is that of one rank") {
              : Placements{Shard{0}, Replicate{}, Shard{2}},
         false};
     check_against_serial(
-        mesh,
-        [&](const Vars& in) { return Vars{dropout(in[0], rows ? kRows : kColumns, in[1])}; },
+        mesh, [&](const Vars& in) { return Vars{dropout(in[0], rows ? kRows : kColumns, in[1])}; },
         {x, samples}, 0);
   });
 }
@@ -155,8 +155,9 @@ TEST_CASE("ranks share the mask of a shared row or column, and only that") {
 TEST_CASE("what is kept, how often and how much") {
   const DeviceMesh mesh = DeviceMesh::serial();
   const DTensor x = distribute(Tensor::full({1, 4, 2, 1}, 3, DType::f64), mesh, pair_placements());
-  const Var samples = Var::constant(distribute(Tensor::from_values({1, 4, 1, 1}, {0.2, 0.25, 0.3, 0}, DType::f64),
-                                               mesh, {Shard{0}, Shard{1}, Replicate{}}));
+  const Var samples =
+      Var::constant(distribute(Tensor::from_values({1, 4, 1, 1}, {0.2, 0.25, 0.3, 0}, DType::f64),
+                               mesh, {Shard{0}, Shard{1}, Replicate{}}));
   const Var v = Var::constant(x);
   CHECK(to_values(dropout(v, {.p = 0.25}, samples).value().local()) ==
         std::vector<double>{0, 0, 4, 4, 4, 4, 0, 0});
@@ -164,7 +165,8 @@ TEST_CASE("what is kept, how often and how much") {
         x.local().storage_id());
   CHECK(to_values(dropout(v, {.p = 0}).value().local()) == to_values(x.local()));
   const std::int64_t n = 4000;
-  const Var many = Var::constant(distribute(Tensor::full({1, n, 1, 1}, 1, DType::f32), mesh, pair_placements()));
+  const Var many =
+      Var::constant(distribute(Tensor::full({1, n, 1, 1}, 1, DType::f32), mesh, pair_placements()));
   double kept = 0;
   for (const double value : to_values(dropout(many, {.p = 0.3, .stream = {5, 6}}).value().local()))
     kept += value > 0 ? 1 : 0;
@@ -215,7 +217,8 @@ TEST_CASE("which samples dropout refuses") {
   const auto samples = [&](const Shape& shape, const Placements& placements) {
     return Var::constant(zeros(shape, DType::f64, mesh, placements));
   };
-  const Placements by_row{Shard{0}, Shard{1}, Replicate{}}, by_column{Shard{0}, Replicate{}, Shard{2}};
+  const Placements by_row{Shard{0}, Shard{1}, Replicate{}},
+      by_column{Shard{0}, Replicate{}, Shard{2}};
   CHECK(dropout(x, kRows, samples({2, 3, 1, 1}, by_row)).value().defined());
   CHECK(dropout(x, kColumns, samples({2, 1, 12, 1}, by_column)).value().defined());
   int refused = 0;
@@ -232,7 +235,8 @@ TEST_CASE("which samples dropout refuses") {
                                   format(placements), format(by_row));
   }
   CHECK(refused > 20);
-  for (const Shape& shape : {Shape{2, 3, 1}, Shape{2, 1, 12, 1}, Shape{1, 3, 1, 1}, Shape{2, 3, 1, 4}})
+  for (const Shape& shape :
+       {Shape{2, 3, 1}, Shape{2, 1, 12, 1}, Shape{1, 3, 1, 1}, Shape{2, 3, 1, 4}})
     require_error<ShapeError>([&] { dropout(x, kRows, samples(shape, replicated_placements())); },
                               "dropout", "'samples'");
   Tape tape;
