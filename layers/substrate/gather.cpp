@@ -95,7 +95,7 @@ struct MakePlan {
   Tensors forward(FunctionContext&, const Tensors& in) const {
     const DTensor& idx = in[0];
     const DTensor mask = in.size() > 1 ? in[1] : DTensor();
-    const auto values = own_indices(name, idx, mask, plan->size);
+    const auto values = own_indices(name, {idx, mask}, plan->size);
     plan->interval = interval_of(idx, values);
     plan->places = places_of(idx, values, plan->interval.need.begin);
     return {};
@@ -153,7 +153,7 @@ GatherPlan frame_of(const DTensor& idx, int dim, std::int64_t size) {
 GatherPlan make_plan(const Var& idx, int dim, std::int64_t size, const Var& mask, bool aligned) {
   const DTensor& x = idx.value();
   dim = normalize_dim(dim, x.ndim(), MakePlan::name);
-  check_indices(MakePlan::name, x, mask.value(), dim);
+  check_indices(MakePlan::name, {x, mask.value()}, dim);
   const int axis = sharding_axis(x, dim);
   const int ranks = x.mesh().size(axis);
   if (size < 1 || size % ranks != 0)
@@ -350,7 +350,7 @@ Var gather(const Var& x, const GatherPlan& plan) {
 Var gather(const Var& x, const Var& idx, int dim, const Var& mask) {
   const int d = normalize_dim(dim, x.value().ndim(), Gather::name);
   const std::int64_t size = x.value().size(d);
-  check_indices(Gather::name, idx.value(), mask.value(), d);
+  check_indices(Gather::name, {idx.value(), mask.value()}, d);
   check_operand(Gather::name, "x", x.value(), frame_of(idx.value(), d, size), {size});
   return gather(x, gather_plan(idx, d, size, mask));
 }
@@ -372,7 +372,7 @@ Var scatter_reduce(const Var& src, const GatherPlan& plan, ReduceOp reduction) {
 Var scatter_reduce(const Var& src, const Var& idx, int dim, std::int64_t size_per_rank,
                    ReduceOp reduction, const Var& mask) {
   const int d = normalize_dim(dim, idx.value().ndim(), Scatter::name);
-  check_indices(Scatter::name, idx.value(), mask.value(), d);
+  check_indices(Scatter::name, {idx.value(), mask.value()}, d);
   const int ranks = idx.value().mesh().size(sharding_axis(idx.value(), d));
   return scatter_reduce(src, gather_plan(idx, d, size_per_rank * ranks, mask), reduction);
 }

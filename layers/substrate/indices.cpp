@@ -28,25 +28,28 @@ Tensor on_host(const DTensor& x) {
 
 }  // namespace
 
-void check_indices(const char* operation, const DTensor& idx, const DTensor& mask, int dim) {
-  check_type(operation, "idx", idx, idx.dtype() == DType::i64 || idx.dtype() == DType::i32,
+void check_indices(const char* operation, const Indices& indices, int dim) {
+  const auto& [idx, mask, idx_name, mask_name] = indices;
+  check_type(operation, idx_name, idx, idx.dtype() == DType::i64 || idx.dtype() == DType::i32,
              "i64 or i32");
-  if (mask.defined()) check_type(operation, "mask", mask, mask.dtype() == DType::boolean, "bool");
+  if (mask.defined())
+    check_type(operation, mask_name, mask, mask.dtype() == DType::boolean, "bool");
   bool fits = is_sharded(idx, dim);
   for (int d = dim + 1; d < idx.ndim(); ++d) fits = fits && !is_sharded(idx, d);
   if (fits) return;
   throw PlacementError(
       {.problem = fmt::format("dim {} must be sharded and the dims after it must not be", dim),
        .operation = operation,
-       .tensor = "idx",
+       .tensor = idx_name,
        .found = idx.describe(),
        .expected =
            fmt::format("S({}) on one mesh axis; S of an earlier dim or R on the others", dim),
        .hint = "redistribute() moves the data"});
 }
 
-std::optional<std::vector<std::int64_t>> own_indices(const char* operation, const DTensor& idx,
-                                                     const DTensor& mask, std::int64_t size) {
+std::optional<std::vector<std::int64_t>> own_indices(const char* operation, const Indices& indices,
+                                                     std::int64_t size) {
+  const auto& [idx, mask, idx_name, mask_name] = indices;
   if (!has_values(idx.local())) return std::nullopt;
   const Tensor host = on_host(idx);
   const auto* first = host.host_data<std::int64_t>();
@@ -55,12 +58,12 @@ std::optional<std::vector<std::int64_t>> own_indices(const char* operation, cons
   for (std::size_t k = 0; k < values.size(); ++k)
     if (values[k] == -1 || (valid.defined() && valid.host_data<std::int64_t>()[k] == 0))
       values[k] = kNoIndex;
-  collective_try(idx.mesh(), [&] {
+  collective_try(indices.idx.mesh(), [&] {
     for (const std::int64_t value : values)
       if (value != kNoIndex && (value < 0 || value >= size))
         throw RangeError({.problem = "index out of range",
                           .operation = operation,
-                          .tensor = "idx",
+                          .tensor = indices.idx_name,
                           .found = fmt::format("{}", value),
                           .expected = fmt::format("0..{}, or -1 for none", size - 1),
                           .hint = "indices are global; mask those that do not count"});

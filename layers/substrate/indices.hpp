@@ -13,14 +13,22 @@ namespace tessera {
 // Far below zero: an index that stays negative through sums and products with sizes.
 inline constexpr std::int64_t kNoIndex = -(std::int64_t{1} << 40);
 
+// An index tensor with its mask, which may be undefined, and their names in messages.
+struct Indices {
+  DTensor idx;
+  DTensor mask;
+  const char* idx_name = "idx";
+  const char* mask_name = "mask";
+};
+
 // Checks that idx is i64 or i32 (TypeError), that a mesh axis shards `dim`, no later dim is sharded
 // (PlacementError), and that the mask, unless undefined, is bool (TypeError).
-void check_indices(const char* operation, const DTensor& idx, const DTensor& mask, int dim);
+void check_indices(const char* operation, const Indices& indices, int dim);
 
 // The own indices in row-major order, kNoIndex where the mask is false or the index is -1. Nothing
 // in a dry run. RangeError on all ranks if an index that counts is not in [0, size).
-std::optional<std::vector<std::int64_t>> own_indices(const char* operation, const DTensor& idx,
-                                                     const DTensor& mask, std::int64_t size);
+std::optional<std::vector<std::int64_t>> own_indices(const char* operation, const Indices& indices,
+                                                     std::int64_t size);
 
 // From the smallest to the largest of the indices that count; {0, 0} if none does.
 Interval hull(const std::int64_t* first, const std::int64_t* last);

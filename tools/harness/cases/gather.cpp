@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "tessera/layers/substrate/gather.hpp"
+#include "tessera/layers/substrate/outer_gather.hpp"
 
 #include "harness/cases/operations.hpp"
 
@@ -105,10 +106,49 @@ Case scatter(const char* name, const char* description, InputSpec (*chosen)(cons
       });
 }
 
+// A spec of [B, N, W] with another name and width.
+InputSpec as(InputSpec spec, const char* name, std::int64_t width) {
+  spec.name = name;
+  spec.shape[2] = width;
+  return spec;
+}
+
+std::vector<Case> outer_gather_group() {
+  return {
+      operation(
+          "outer_gather", "Windows of pairs by random indices and masks",
+          [](const Sizes& s) {
+            return Inputs{pair(s, "z"), as(anywhere(s), "idx_n", 2), as(anywhere(s), "idx_m", 5),
+                          as(mask(s), "mask_n", 2), as(mask(s), "mask_m", 5)};
+          },
+          [](const Vars& in) { return Vars{outer_gather(in[0], in[1], in[2], 1, in[3], in[4])}; }),
+      operation(
+          "outer_gather.sorted", "Windows of pairs by sorted indices, twice by one plan",
+          [](const Sizes& s) {
+            return Inputs{pair(s, "z"), pair(s, "u"), as(sorted(s), "idx_n", 2),
+                          as(sorted(s), "idx_m", 4)};
+          },
+          [](const Vars& in) {
+            const std::int64_t n = in[0].value().size(1);
+            const OuterGatherPlan plan = outer_gather_plan(in[2], in[3], 1, n, n);
+            return Vars{outer_gather(in[0], plan), outer_gather(in[1], plan)};
+          },
+          {"y", "v"}),
+      operation(
+          "outer_gather.half", "The last ranks have empty windows only",
+          [](const Sizes& s) {
+            return Inputs{pair(s, "z"), as(anywhere(s), "idx_n", 3), as(anywhere(s), "idx_m", 2),
+                          as(first_half(s), "mask_m", 2)};
+          },
+          [](const Vars& in) { return Vars{outer_gather(in[0], in[1], in[2], -3, {}, in[3])}; }),
+  };
+}
+
 }  // namespace
 
 std::vector<Case> gather_cases() {
   std::vector<Case> all = gather_group();
+  for (Case& c : outer_gather_group()) all.push_back(std::move(c));
   all.push_back(
       scatter("scatter_reduce.sum", "Sums of rows by random index and mask", mask, ReduceOp::sum));
   all.push_back(scatter("scatter_reduce.mean", "Means of rows by random index and mask", mask,
