@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "tessera/autodiff/tape.hpp"
@@ -14,6 +15,10 @@ namespace tessera {
 // Terms of contracts.
 inline Formula sym(const char* name) {
   return Formula::symbol(name);
+}
+// A number that this rank has found out, under a name.
+inline Formula number(std::string text, std::int64_t value) {
+  return Formula::function(std::move(text), [value](const Symbols&) { return value; });
 }
 inline ContractTensor parameter_operand(const char* name, std::vector<Formula> shape) {
   return {name, std::move(shape), {PlacementRule::Kind::replicated}};

@@ -24,11 +24,6 @@ std::int64_t product(Shape::const_iterator first, Shape::const_iterator last) {
   return std::accumulate(first, last, std::int64_t{1}, std::multiplies<>());
 }
 
-// A number of the plan in a contract.
-Formula number(const char* text, std::int64_t value) {
-  return Formula::function(text, [value](const Symbols&) { return value; });
-}
-
 // [batch, rows, features] of a tensor with so many dims of the first two.
 Tensor as_rows(const Tensor& t, int batch_dims, int row_dims) {
   const auto rows = t.shape().begin() + batch_dims;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "tessera/layers/schedule/interval.hpp"
 #include "tessera/layers/substrate/common.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/error.hpp"
@@ -12,12 +13,6 @@ namespace tessera {
 namespace {
 
 using Tensors = std::vector<DTensor>;
-
-int mesh_axis_of(const Form& form, int axis) {
-  for (std::size_t m = 0; m < form.placements.size(); ++m)
-    if (is_shard(form.placements[m], axis)) return static_cast<int>(m);
-  return -1;
-}
 
 std::int64_t lines_of(const Form& form, int axis) {
   return product(form.local(), 0, axis);
@@ -34,29 +29,19 @@ std::vector<std::uint8_t> values_of(const Tensor& mask) {
   return {data, data + host.numel()};
 }
 
-// On the host if there are values to tell the others.
-Tensor numbers(const Shape& shape, DType dtype, const Tensor& mask) {
-  const PurposeScope purpose(Purpose::communication);
-  return Tensor::empty(shape, dtype, has_values(mask) ? cpu_device : mask.device());
-}
-
 // The own part of the plan and, by an all-gather, the counts of the others.
 PackPlan counted(const DTensor& mask, int axis) {
   const Form form(mask);
-  const int mesh_axis = mesh_axis_of(form, axis);
+  const int mesh_axis = sharding_axis(form.placements, axis);
   PackPlan plan = plan_of_mask(values_of(mask.local()), lines_of(form, axis));
   plan.parts = mask.mesh().size(mesh_axis);
   plan.me = mask.mesh().coordinate(mesh_axis);
-  const Tensor own = numbers({plan.lines}, DType::i64, mask.local());
-  if (has_values(own))
-    std::copy(plan.counts.begin(), plan.counts.end(), own.host_data<std::int64_t>());
-  const Tensor all = all_gather(mask.mesh(), mesh_axis, own, 0, "valid elements");
-  const std::vector<std::int64_t> same = plan.counts;
+  const auto counts = gather_integers(mask.mesh(), mesh_axis, plan.counts, "valid elements");
+  const std::vector<std::int64_t> same = std::move(plan.counts);
   plan.counts.clear();
-  for (int part = 0; part < plan.parts; ++part) {
-    const auto* theirs =
-        has_values(all) ? all.host_data<std::int64_t>() + part * plan.lines : same.data();
-    plan.counts.insert(plan.counts.end(), theirs, theirs + plan.lines);
+  for (std::size_t part = 0; part < static_cast<std::size_t>(plan.parts); ++part) {
+    const std::vector<std::int64_t>& lines = counts.empty() ? same : counts[part];
+    plan.counts.insert(plan.counts.end(), lines.begin(), lines.end());
   }
   return plan;
 }
@@ -75,15 +60,16 @@ std::int64_t longest_line(const PackPlan& plan, const DTensor& mask, int axis) {
   std::int64_t longest = 0;
   for (std::int64_t line = 0; line < plan.lines; ++line)
     longest = std::max(longest, plan.total(line));
-  const Tensor most = numbers({1}, DType::f64, mask.local());  // exact up to 2^53
-  fill(most, static_cast<double>(longest));
+  const PurposeScope purpose(Purpose::communication);
+  // Exact up to 2^53.
+  const Tensor most =
+      Tensor::full({1}, static_cast<double>(longest), DType::f64, mask.mesh().device());
   all_reduce(mask.mesh(), axes_of_lines(Form(mask), axis), ReduceOp::max, most, "longest line");
-  return has_values(most) ? static_cast<std::int64_t>(*most.host_data<double>()) : longest;
+  return has_values(most) ? static_cast<std::int64_t>(most.item({0})) : longest;
 }
 
 // The mask of the packed axis.
 Tensor packed_mask(const PackPlan& plan, Device device) {
-  const PurposeScope purpose(Purpose::activation);
   const Tensor host = Tensor::empty({plan.lines * plan.packed}, DType::boolean);
   auto* data = static_cast<std::uint8_t*>(host.data());
   for (std::int64_t line = 0; line < plan.lines; ++line)
@@ -94,10 +80,9 @@ Tensor packed_mask(const PackPlan& plan, Device device) {
 
 ContractMessage counting(const DTensor& mask, int axis) {
   const Form form(mask);
-  const int mesh_axis = mesh_axis_of(form, axis);
-  const auto lines = [n = lines_of(form, axis)](const Symbols&) { return n; };
-  return all_gather_message(Pass::forward, form.mesh, mesh_axis, Formula::function("lines", lines),
-                            DType::i64, "valid elements");
+  const int mesh_axis = sharding_axis(form.placements, axis);
+  return all_gather_message(Pass::forward, form.mesh, mesh_axis,
+                            number("lines", lines_of(form, axis)), DType::i64, "valid elements");
 }
 
 PlacementRule cut_along(int axis) {
@@ -188,37 +173,42 @@ std::vector<std::int64_t> followed_lines(const Shape& x, const Shape& mask, int 
   return lines;
 }
 
+Tensor empty_rows(std::int64_t n, const Tensor& like) {
+  return Tensor::empty({n, like.size(1)}, like.dtype(), like.device());
+}
+
+// Rows in the order of `from.counts`, by peer, to those in the order of `to.counts`.
+Tensor exchanged(const DeviceMesh& mesh, int axis, const Tensor& leaving, const PackEnd& from,
+                 const PackEnd& to, const char* label) {
+  if (mesh.size(axis) == 1) return leaving;
+  const Tensor arrived = empty_rows(std::ssize(to.rows), leaving);
+  std::vector<Outgoing> sends;
+  std::vector<Incoming> receives;
+  std::int64_t sent = 0, received = 0;
+  const std::vector<int> ranks = mesh.group(std::span<const int>(&axis, 1));
+  for (std::size_t part = 0; part < ranks.size(); ++part) {
+    if (from.counts[part] > 0)
+      sends.push_back({ranks[part], leaving.narrow(0, sent, from.counts[part])});
+    if (to.counts[part] > 0)
+      receives.push_back({ranks[part], arrived.narrow(0, received, to.counts[part])});
+    sent += from.counts[part];
+    received += to.counts[part];
+  }
+  exchange(mesh, {"pack", mesh.axis_name(axis), label}, sends, receives).wait();
+  return arrived;
+}
+
 // rows[from.rows] of all ranks to rows `to.rows` of a block of `length` rows, zero elsewhere.
 Tensor move_rows(const DeviceMesh& mesh, int axis, const Tensor& rows, const PackEnd& from,
                  const PackEnd& to, std::int64_t length, const char* label) {
-  const auto rows_on = [&](std::int64_t n) {
-    return Tensor::empty({n, rows.size(1)}, rows.dtype(), rows.device());
-  };
+  const Tensor out = empty_rows(length, rows);
   const PurposeScope purpose(Purpose::communication);
-  const Tensor leaving = rows_on(std::ssize(from.rows));
+  const Tensor leaving = empty_rows(std::ssize(from.rows), rows);
   gather_rows(rows, index_tensor(from.rows, rows.device()), leaving);
-  Tensor arrived = leaving;
-  if (mesh.size(axis) > 1) {
-    arrived = rows_on(std::ssize(to.rows));
-    std::vector<Outgoing> sends;
-    std::vector<Incoming> receives;
-    std::int64_t sent = 0, received = 0;
-    const std::vector<int> ranks = mesh.group(std::span<const int>(&axis, 1));
-    for (std::size_t part = 0; part < ranks.size(); ++part) {
-      if (from.counts[part] > 0)
-        sends.push_back({ranks[part], leaving.narrow(0, sent, from.counts[part])});
-      if (to.counts[part] > 0)
-        receives.push_back({ranks[part], arrived.narrow(0, received, to.counts[part])});
-      sent += from.counts[part];
-      received += to.counts[part];
-    }
-    exchange(mesh, {"pack", mesh.axis_name(axis), label}, sends, receives).wait();
-  }
+  const Tensor arrived = exchanged(mesh, axis, leaving, from, to, label);
   std::vector<std::int64_t> source(static_cast<std::size_t>(length), -1);
   for (std::int64_t k = 0; k < std::ssize(to.rows); ++k)
     source[static_cast<std::size_t>(to.rows[static_cast<std::size_t>(k)])] = k;
-  const PurposeScope result(Purpose::activation);
-  const Tensor out = rows_on(length);
   gather_rows(arrived, index_tensor(source, rows.device()), out);
   return out;
 }
@@ -230,7 +220,7 @@ struct Move {
   bool needs_grad;
 
   int axis() const { return packing->axis; }
-  int mesh_axis() const { return mesh_axis_of(packing->original, axis()); }
+  int mesh_axis() const { return sharding_axis(packing->original.placements, axis()); }
   Form result() const {
     Form y = x;
     const auto at = static_cast<std::size_t>(axis());
@@ -249,9 +239,6 @@ struct Move {
   ContractMessage message(Pass pass, const char* label) const {
     const int me = packing->plan.me;
     const PackEnd from = end(packs == (pass == Pass::backward));
-    const auto number = [](const char* text, std::int64_t n) {
-      return Formula::function(text, [n](const Symbols&) { return n; });
-    };
     return {pass,
             "pack",
             x.mesh.axis_name(mesh_axis()),

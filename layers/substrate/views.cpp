@@ -42,10 +42,14 @@ std::vector<int> numbers_with(int ndim, int dim) {
   return to;
 }
 
-int sharding_axis(const DTensor& x, int dim) {
-  for (std::size_t axis = 0; axis < x.placements().size(); ++axis)
-    if (is_shard(x.placements()[axis], dim)) return static_cast<int>(axis);
+int sharding_axis(const Placements& placements, int dim) {
+  for (std::size_t axis = 0; axis < placements.size(); ++axis)
+    if (is_shard(placements[axis], dim)) return static_cast<int>(axis);
   return -1;
+}
+
+int sharding_axis(const DTensor& x, int dim) {
+  return sharding_axis(x.placements(), dim);
 }
 
 bool is_sharded(const DTensor& x, int dim) {

@@ -18,6 +18,7 @@ std::vector<int> numbers_with(int ndim, int dim);
 
 // True if a mesh axis shards the dim. The axis, or -1.
 bool is_sharded(const DTensor& x, int dim);
+int sharding_axis(const Placements& placements, int dim);
 int sharding_axis(const DTensor& x, int dim);
 
 // How a tensor is placed: what a function needs to know of its operand in backward.

@@ -98,11 +98,7 @@ struct KeyWindows {
   std::int64_t unit;
   std::int64_t h;  // half-windows
 
-  int mesh_axis() const {
-    for (std::size_t m = 0; m < x.placements.size(); ++m)
-      if (is_shard(x.placements[m], axis)) return static_cast<int>(m);
-    return -1;
-  }
+  int mesh_axis() const { return sharding_axis(x.placements, axis); }
   std::int64_t windows() const { return product(x.shape, axis, axis + merged) / (2 * unit); }
   IntervalPlan plan() const {
     return plan_intervals(x.mesh, mesh_axis(), 2 * windows(),
@@ -125,9 +121,7 @@ struct KeyWindows {
   std::vector<ContractMessage> messages() const {
     if (mesh_axis() < 0) return {};  // will be refused
     const IntervalPlan halo = plan();
-    const Formula own = Formula::function("own half-windows",
-                                          [own = halo.own.size()](const Symbols&) { return own; });
-    const Formula row = sym("n(x)") / own;
+    const Formula row = sym("n(x)") / number("own half-windows", halo.own.size());
     std::vector<ContractMessage> all{
         interval_gather_message(Pass::forward, x.mesh, halo, row * sym("e(x)"), "half-windows")};
     if (needs_grad)

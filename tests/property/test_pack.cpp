@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ranks: 1 4 6
+// ranks: 1 4 6 7
 // Packing and unpacking with random masks, shapes, placements and meshes.
 #include "support/catch.hpp"
 #include "support/distributed.hpp"
@@ -104,6 +104,14 @@ Tensor constant_mask(const Shape& shape, double value) {
   return Tensor::full(shape, value, DType::boolean);
 }
 
+// Valid in one half of the axis only, so that parts have nothing to send or to receive.
+Tensor half_mask(const Problem& p, int half) {
+  const Tensor mask = constant_mask(p.mask, 0);
+  const std::int64_t n = mask.size(p.axis), middle = n / 2;
+  fill(half == 0 ? mask.narrow(p.axis, 0, middle) : mask.narrow(p.axis, middle, n - middle), 1);
+  return mask;
+}
+
 }  // namespace
 
 TEST_CASE("pack is the stable left pack, of the length that the longest line asks for") {
@@ -111,7 +119,7 @@ TEST_CASE("pack is the stable left pack, of the length that the longest line ask
     const Problem p = draw_problem(mesh, draw, false);
     const Tensor x = draw.values(p.x, 1, 2);
     const std::vector<Tensor> masks{draw.booleans(p.mask), constant_mask(p.mask, 0),
-                                    constant_mask(p.mask, 1)};
+                                    constant_mask(p.mask, 1), half_mask(p, 0), half_mask(p, 1)};
     for (const Tensor& mask : masks)
       for (const bool keep_length : {false, true}) {
         const Packed packed = pack(Var::constant(distribute(x, mesh, p.x_placed)),
@@ -146,6 +154,24 @@ TEST_CASE("pack and unpack, their gradients and messages, against one rank") {
           return Vars{unpack(in[0], packed, in[1], p.axis)};
         },
         operands, 0);
+  });
+}
+
+TEST_CASE("packing on the flat mesh") {
+  on_all_meshes(4, [](const DeviceMesh& grid, Draw& draw) {
+    const DeviceMesh mesh = grid.flatten_cp();
+    const Placements placements{Shard{0}, Shard{1}};
+    Shape shape = draw.shape(mesh, placements, 3);
+    shape[1] *= 4;
+    check_against_serial(
+        mesh,
+        [](const Vars& in) {
+          const Packed packed = pack(in[0], in[1], 4, 1, true);
+          return Vars{packed.x, packed.mask};
+        },
+        {{draw.values(shape, -1, 1), placements},
+         {draw.booleans({shape[0], shape[1]}), placements, false}},
+        0);
   });
 }
 
@@ -226,14 +252,15 @@ TEST_CASE("the longest line of all decides, wherever it is") {
 
 TEST_CASE("which placements go with a mask") {
   const DeviceMesh mesh = DeviceMesh::create(test_world(), squarest(test_ranks()));
+  const std::int64_t n = 2 * test_ranks();
   const Placements placed{Replicate{}, Shard{1}, Replicate{}};
-  const Var mask = Var::constant(distribute(constant_mask({12, 12}, 1), mesh, placed));
+  const Var mask = Var::constant(distribute(constant_mask({n, n}, 1), mesh, placed));
   const SharedPacking packing = plan_pack(mask, 2, 1, true).packing;
   int accepted = 0, refused = 0;
   for (const Placements& placements : every_placement(3)) {
     DTensor x;
     try {
-      x = zeros({12, 12, 12}, DType::f64, mesh, placements);
+      x = zeros({n, n, n}, DType::f64, mesh, placements);
     } catch (const PlacementError&) {
       continue;  // one dim sharded twice
     }
@@ -270,7 +297,7 @@ TEST_CASE("which placements go with a mask") {
   for (const Placements& placements : every_placement(2)) {
     DTensor m;
     try {
-      m = zeros({12, 12}, DType::boolean, mesh, placements);
+      m = zeros({n, n}, DType::boolean, mesh, placements);
     } catch (const PlacementError&) {
       continue;
     }
