@@ -24,6 +24,16 @@ void require_floating(const Var& x, const char* operation, const char* tensor) {
                    .expected = "f64, f32 or bf16"});
 }
 
+void require_index(const Var& x, const char* operation, const char* tensor) {
+  const DType dtype = x.value().dtype();
+  if (!x.value().defined() || dtype == DType::i64 || dtype == DType::i32) return;
+  throw TypeError({.problem = "indices are whole numbers",
+                   .operation = operation,
+                   .tensor = tensor,
+                   .found = x.value().describe(),
+                   .expected = "i64 or i32"});
+}
+
 void refuse_gradient(const Var& x, const char* operation, const char* tensor) {
   if (!x.requires_grad()) return;
   throw GradientError({.problem = "no gradient leads through this operand",

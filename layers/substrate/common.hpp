@@ -50,6 +50,8 @@ DTensor carried(const DTensor& x, const Shape& shape, const Tensor& block);
 
 // TypeError for integers and booleans.
 void require_floating(const Var& x, const char* operation, const char* tensor);
+// TypeError for anything but i64 and i32.
+void require_index(const Var& x, const char* operation, const char* tensor);
 // GradientError if x requires one: for masks, indices and operations that have none.
 void refuse_gradient(const Var& x, const char* operation, const char* tensor);
 

@@ -71,6 +71,23 @@ std::optional<std::vector<std::int64_t>> own_indices(const char* operation, cons
   return values;
 }
 
+void check_range(const char* operation, const DTensor& idx, std::int64_t size) {
+  if (!has_values(idx.local())) return;
+  const Tensor host = on_host(idx);
+  const auto* first = host.host_data<std::int64_t>();
+  collective_try(idx.mesh(), [&] {
+    const auto* bad = std::find_if(first, first + host.numel(),
+                                   [&](std::int64_t value) { return value < 0 || value >= size; });
+    if (bad == first + host.numel()) return;
+    throw RangeError({.problem = "index out of range",
+                      .operation = operation,
+                      .tensor = "idx",
+                      .found = fmt::format("{}", *bad),
+                      .expected = fmt::format("0..{}", size - 1),
+                      .hint = "clip the indices, or give positions that do not count a valid one"});
+  });
+}
+
 Interval hull(const std::int64_t* first, const std::int64_t* last) {
   Interval found;
   for (; first != last; ++first) {

@@ -30,6 +30,9 @@ void check_indices(const char* operation, const Indices& indices, int dim);
 std::optional<std::vector<std::int64_t>> own_indices(const char* operation, const Indices& indices,
                                                      std::int64_t size);
 
+// RangeError on all ranks unless every index is in [0, size). Nothing in a dry run.
+void check_range(const char* operation, const DTensor& idx, std::int64_t size);
+
 // From the smallest to the largest of the indices that count; {0, 0} if none does.
 Interval hull(const std::int64_t* first, const std::int64_t* last);
 

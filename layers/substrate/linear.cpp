@@ -18,6 +18,7 @@ struct LinearFunction {
       return std::array{"x", "weight"};
   }();
   using Operands = std::array<DTensor, inputs.size()>;
+  bool weight_needs_grad;
 
   Contract contract() const {
     Contract c;
@@ -25,7 +26,7 @@ struct LinearFunction {
                 parameter_operand("weight", {sym("out"), sym("in")})};
     if constexpr (WithBias) c.inputs.push_back(parameter_operand("bias", {sym("out")}));
     c.outputs = {{"y", {sym("..."), sym("out")}, {PlacementRule::Kind::like_first}}};
-    c.saved = {{"x", sym("M") * sym("in"), sym("e")}};
+    if (weight_needs_grad) c.saved = {saved_block("x")};
     return c;
   }
 
@@ -37,13 +38,12 @@ struct LinearFunction {
     const Tensor y = Tensor::empty(local, x.dtype(), x.local().device());
     if constexpr (WithBias) copy(broadcast_rows(in[2].local(), y), rows_of(y));
     gemm(1, rows_of(x.local()), weight.to(x.dtype()).transpose(0, 1), WithBias ? 1 : 0, rows_of(y));
-    ctx.save("x", x, budget_of(x.placements()));
+    if (weight_needs_grad) ctx.save("x", x);
     ctx.save("weight", in[1], BudgetClass::parameter);
     if constexpr (WithBias) ctx.save("bias", in[2], BudgetClass::parameter);
     Shape shape = x.shape();
     shape.back() = weight.size(0);
-    return DTensor::from_local(y, x.mesh(), x.placements(), shape,
-                               carry_strides(x.shape(), x.strides(), shape));
+    return carried(x, shape, y);
   }
 
   Operands backward(FunctionContext& ctx, const DTensor& gradient) const {
@@ -58,8 +58,7 @@ struct LinearFunction {
       gemm(1, g, weight.to(gradient.dtype()), 0, rows_of(dx));
       Shape shape = gradient.shape();
       shape.back() = weight.size(1);
-      out[0] = DTensor::from_local(dx, gradient.mesh(), gradient.placements(), shape,
-                                   carry_strides(gradient.shape(), gradient.strides(), shape));
+      out[0] = carried(gradient, shape, dx);
     }
     if (ctx.needs_grad(1)) {
       const Tensor dw = Tensor::empty(weight.shape(), acc, g.device());
@@ -91,8 +90,9 @@ Linear::Linear(const Build& build, std::int64_t in, std::int64_t out, bool bias,
 
 Var Linear::forward(const Var& x) const {
   const Scope scope(name());
-  if (bias_.is_leaf()) return apply(LinearFunction<true>{}, {x, weight_, bias_});
-  return apply(LinearFunction<false>{}, {x, weight_});
+  const bool trained = weight_.requires_grad();
+  if (bias_.is_leaf()) return apply(LinearFunction<true>{trained}, {x, weight_, bias_});
+  return apply(LinearFunction<false>{trained}, {x, weight_});
 }
 
 }  // namespace tessera

@@ -3,7 +3,7 @@
 //   x [..., in] any S/R placements, last dim not sharded; y [..., out] placed alike.
 //   Parameters: weight [out, in], bias [out] (optional).
 //   Messages: none; the parameter gradients are summands on the axes that shard x.
-//   Saved: x (class of its placements). Products in x's dtype with weights cast to it, sums and
+//   Saved: x, if the weight is trained. Products in x's dtype with weights cast to it, sums and
 //   parameter gradients in at least f32.
 #pragma once
 

@@ -219,6 +219,7 @@ const std::vector<Case>& all_cases() {
              loss_cases,
              pack_cases,
              reduce_cases,
+             parameter_cases,
              reshape_cases,
              windows_cases,
          }) {
