@@ -126,6 +126,9 @@ void check_placement(const char* function, const ContractTensor& t, const DTenso
       break;
     case PlacementRule::Kind::any:
       break;
+    case PlacementRule::Kind::anything:
+      expected.allow_partial = true;
+      break;
   }
   if (expected.placements && x.placements() != *expected.placements)
     throw PlacementError({.problem = "wrong placements",
@@ -204,6 +207,8 @@ std::string format(const PlacementRule& rule) {
       return "any S/R, last dim whole";
     case PlacementRule::Kind::any:
       return "any S/R";
+    case PlacementRule::Kind::anything:
+      return "any, Partial too";
     case PlacementRule::Kind::like_first:
       return "like the first";
     default:

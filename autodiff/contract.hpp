@@ -20,7 +20,7 @@ inline const char* name_of(Pass pass) {
   return pass == Pass::forward ? "forward" : "backward";
 }
 
-// Which placements an operand may have. No rule accepts Partial.
+// Which placements an operand may have. Only `anything` accepts Partial.
 struct PlacementRule {
   enum class Kind {
     exactly,     // `placements`
@@ -30,6 +30,7 @@ struct PlacementRule {
     replicated,  // parameters
     whole,       // any S and R, but none of `dims` is sharded
     sharded,     // each of `dims` is sharded, whatever the others are
+    anything,    // Partial too
   };
   Kind kind = Kind::any;
   Placements placements = {};

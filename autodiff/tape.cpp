@@ -32,21 +32,22 @@ DTensor sum_of(const DTensor& a, const DTensor& b) {
   return sum;
 }
 
-// A leaf's gradient is placed as its value; on an axis on which the value is replicated it may be a
-// summand, until reduce_gradients().
+// A leaf's gradient is placed as its value (gradient_placements()); on an axis on which that is
+// replicated it may be a summand, until reduce_gradients().
 void check_leaf_gradient(const LeafState& leaf, const DTensor& gradient,
                          const std::string& function) {
   expect(gradient, function.c_str(), leaf.name.c_str(),
          {.shape = leaf.value.shape(), .mesh = leaf.value.mesh(), .allow_partial = true});
-  for (std::size_t axis = 0; axis < leaf.value.placements().size(); ++axis) {
-    const Placement& value = leaf.value.placements()[axis];
+  const Placements placements = gradient_placements(leaf.value.placements());
+  for (std::size_t axis = 0; axis < placements.size(); ++axis) {
+    const Placement& value = placements[axis];
     const Placement& grad = gradient.placements()[axis];
     if (grad == value || (is_replicate(value) && is_partial(grad))) continue;
     throw PlacementError({.problem = "the gradient is not placed as its value",
                           .operation = function,
                           .tensor = leaf.name,
                           .found = format(gradient.placements()),
-                          .expected = format(leaf.value.placements())});
+                          .expected = format(placements)});
   }
 }
 
@@ -265,7 +266,8 @@ std::vector<Var> TapeAccess::record(Tape& tape, std::string function, std::vecto
     result.output_ = results.size();
     result.requires_grad_ = is_floating(output.dtype());
     results.push_back(std::move(result));
-    facts.push_back({output.shape(), output.mesh(), output.placements(), DTensor()});
+    facts.push_back(
+        {output.shape(), output.mesh(), gradient_placements(output.placements()), DTensor()});
   }
   for (Var& input : inputs)
     if (!input.is_leaf()) input.value_ = DTensor();  // the function saved what it needs

@@ -162,8 +162,8 @@ class Tape {
   struct Output {
     Shape shape;  // its memory lives only as long as somebody uses it
     DeviceMesh mesh;
-    Placements placements;
-    DTensor gradient;  // undefined until one arrives
+    Placements placements;  // of the gradient
+    DTensor gradient;       // undefined until one arrives
   };
   using Backward =
       std::function<std::vector<DTensor>(FunctionContext&, const std::vector<DTensor>&)>;

@@ -92,6 +92,9 @@ class ComputeScope {
   ComputeScope& operator=(const ComputeScope&) = delete;
 };
 
+// Throws what redistribute() would: MeshError, RangeError, UnevenError, PlacementError.
+void check_redistribution(const DTensor& x, const Placements& placements, const std::string& label);
+
 // Explicit change of placements (spec table: R->S slice, S->R all-gather, S->S all-to-all, P->R
 // all-reduce, P->S reduce-scatter; R->P and S->P are PlacementError), axis by axis, ascending. A
 // dim that is sharded stays on its mesh axis (PlacementError: use a relayout). The result is

@@ -19,6 +19,13 @@ const char* name_of(ReduceOp op) {
   return "?";
 }
 
+Placements gradient_placements(const Placements& value) {
+  Placements gradient = value;
+  for (Placement& p : gradient)
+    if (is_partial(p)) p = Replicate{};
+  return gradient;
+}
+
 std::string format(const Placement& placement) {
   if (const auto* shard = std::get_if<Shard>(&placement)) return fmt::format("S({})", shard->dim);
   if (const auto* partial = std::get_if<Partial>(&placement))

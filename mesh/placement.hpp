@@ -43,6 +43,10 @@ inline bool is_partial(const Placement& p) {
   return std::holds_alternative<Partial>(p);
 }
 
+// Where the gradient of a value is: as the value, but replicated where that is Partial, because
+// each summand gets all of the gradient of the sum.
+Placements gradient_placements(const Placements& value);
+
 std::string format(const Placement& placement);    // "S(1)", "R", "P(sum)"
 std::string format(const Placements& placements);  // "(S0,S1,R)"
 

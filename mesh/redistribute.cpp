@@ -53,29 +53,34 @@ Tensor transition(const Tensor& x, const Placement& from, const Placement& to,
   return all_to_all(mesh, axis, x, dim_of(to), dim_of(from), label, where);
 }
 
-[[noreturn]] void refuse(const DTensor& x, const Placements& to, std::string problem,
-                         std::string hint) {
+[[noreturn]] void refuse(const DTensor& x, const std::string& label, const Placements& to,
+                         std::string problem, std::string hint) {
   throw PlacementError({.problem = std::move(problem),
                         .operation = "redistribute",
+                        .tensor = label,
                         .found = x.describe(),
                         .expected = "a change to " + format(to) + " on " + x.mesh().describe(),
                         .hint = std::move(hint)});
 }
 
-void check_transitions(const DTensor& x, const Placements& to) {
+void check_transitions(const DTensor& x, const Placements& to, const std::string& label) {
   const Placements& from = x.placements();
   for (std::size_t axis = 0; axis < to.size(); ++axis) {
     if (is_partial(to[axis]) && to[axis] != from[axis])
-      refuse(x, to, fmt::format("no transition {} -> {}", format(from[axis]), format(to[axis])),
+      refuse(x, label, to,
+             fmt::format("no transition {} -> {}", format(from[axis]), format(to[axis])),
              "nothing becomes Partial by redistribution");
     if (!is_shard(to[axis])) continue;
     for (std::size_t other = 0; other < from.size(); ++other)
       if (other != axis && is_shard(from[other], dim_of(to[axis])))
-        refuse(x, to,
-               fmt::format("dim {} moves from mesh axis {} to {}", dim_of(to[axis]),
-                           x.mesh().axis_name(static_cast<int>(other)),
-                           x.mesh().axis_name(static_cast<int>(axis))),
-               "a relayout moves one block per rank instead of gathering");
+        refuse(
+            x, label, to,
+            fmt::format("dim {} moves from mesh axis {} to {}", dim_of(to[axis]),
+                        x.mesh().axis_name(static_cast<int>(other)),
+                        x.mesh().axis_name(static_cast<int>(axis))),
+            fmt::format("mesh_transpose(x, {}) exchanges the placements of two axes: one block per "
+                        "rank moves",
+                        format(to)));
   }
 }
 
@@ -90,12 +95,18 @@ ComputeScope::~ComputeScope() {
   --compute_scopes;
 }
 
-DTensor redistribute(const DTensor& x, const Placements& placements, const std::string& label,
-                     CallSite where) {
+void check_redistribution(const DTensor& x, const Placements& placements,
+                          const std::string& label) {
   expect(x, "redistribute", label.c_str(), {.allow_partial = true});
   const DeviceMesh& mesh = x.mesh();
   block_of(x.shape(), placements, mesh.shape(), mesh.coordinate(), "redistribute", label.c_str());
-  check_transitions(x, placements);
+  check_transitions(x, placements, label);
+}
+
+DTensor redistribute(const DTensor& x, const Placements& placements, const std::string& label,
+                     CallSite where) {
+  check_redistribution(x, placements, label);
+  const DeviceMesh& mesh = x.mesh();
   if (placements == x.placements()) return x;
   Tensor local = x.local().contiguous();
   for (int axis = 0; axis < mesh.ndim(); ++axis) {

@@ -13,6 +13,7 @@ namespace tessera {
 namespace {
 
 constexpr const char* kName = "exchange_column";
+constexpr const char* kAdjoint = "add_columns";
 
 // The dim that moves.
 int column_dim(const DTensor& x, int from, int to) {
@@ -33,10 +34,30 @@ int rank_at(const DeviceMesh& mesh, int from, int f, int to, int t) {
   return mesh.rank_of(coordinate);
 }
 
-std::int64_t elements_sent(const ColumnPlan& plan) {
-  std::int64_t sum = 0;
-  for (const ColumnPlan::Part& part : plan.sends) sum += part.region.size();
-  return sum;
+// The part of a block that lies in a region of the dim.
+Tensor part_of(const Tensor& block, int dim, Interval own, Interval region) {
+  return block.narrow(dim, region.begin - own.begin, region.size());
+}
+
+// What is sent if these parts of a tensor like x, in its number of bytes per element, are. On a
+// square grid: one message of n(x) elements; on others the parts of a block that other ranks need.
+ContractMessage message_of(Pass pass, const char* op, const std::vector<ColumnPlan::Part>& parts,
+                           const DTensor& x, DType dtype, const std::string& name, int from, int to,
+                           std::string label) {
+  std::int64_t length = 0;
+  for (const ColumnPlan::Part& part : parts) length += part.region.size();
+  const std::int64_t row = x.local().numel() / x.local().size(column_dim(x, from, to));
+  const std::int64_t bytes = length * row * static_cast<std::int64_t>(size_of(dtype));
+  const std::int64_t messages = std::ssize(parts);
+  const std::array axes{from, to};
+  return {pass,
+          op,
+          x.mesh().axes_name(axes),
+          std::move(label),
+          1,
+          Formula::function("column parts", [messages](const Symbols&) { return messages; }),
+          Formula::function(fmt::format("column parts of {}", name),
+                            [bytes](const Symbols&) { return bytes; })};
 }
 
 }  // namespace
@@ -72,7 +93,7 @@ DTensor exchange_column(const DTensor& x, int from, int to, const std::string& l
   std::swap(placements[static_cast<std::size_t>(from)], placements[static_cast<std::size_t>(to)]);
   const DTensor y = empty_carried(x, x.shape(), placements, x.dtype());
   const auto part = [dim](const DTensor& t, Interval own, Interval region) {
-    return t.local().narrow(dim, region.begin - own.begin, region.size());
+    return part_of(t.local(), dim, own, region);
   };
 
   const PurposeScope purpose(Purpose::communication);
@@ -100,21 +121,53 @@ DTensor exchange_column(const DTensor& x, int from, int to, const std::string& l
 
 ContractMessage column_message(Pass pass, const DTensor& x, const std::string& name, int from,
                                int to, std::string label) {
-  const int dim = column_dim(x, from, to);
-  const ColumnPlan plan = plan_column(x.mesh(), x.size(dim), from, to);
-  const std::int64_t bytes = elements_sent(plan) * x.local().bytes() / plan.source.size();
-  const auto messages = static_cast<std::int64_t>(plan.sends.size());
+  const ColumnPlan plan = plan_column(x.mesh(), x.size(column_dim(x, from, to)), from, to);
+  return message_of(pass, kName, plan.sends, x, x.dtype(), name, from, to, std::move(label));
+}
+
+ContractMessage column_return_message(Pass pass, const DTensor& x, const std::string& name,
+                                      int from, int to, std::string label) {
+  const ColumnPlan plan = plan_column(x.mesh(), x.size(column_dim(x, from, to)), to, from);
+  ContractMessage message =
+      message_of(pass, kName, plan.sends, x, x.dtype(), name, from, to, std::move(label));
+  const std::array axes{to, from};
+  message.axis = x.mesh().axes_name(axes);
+  return message;
+}
+
+Tensor add_columns(const DeviceMesh& mesh, const Tensor& summands, int dim, std::int64_t size,
+                   int from, int to, const std::string& label, CallSite where) {
+  const ColumnPlan plan = plan_column(mesh, size, from, to);
+  Shape shape = summands.shape();
+  shape[static_cast<std::size_t>(dim)] = plan.source.size();
+  const Tensor sum = Tensor::zeros(shape, summands.dtype(), summands.device());
+
+  const PurposeScope purpose(Purpose::communication);
+  std::vector<Outgoing> sends;
+  std::vector<Incoming> receives;
+  for (const ColumnPlan::Part& p : plan.receives)
+    sends.push_back({p.peer, part_of(summands, dim, plan.target, p.region).contiguous()});
+  for (const ColumnPlan::Part& p : plan.sends) {
+    const Shape part = part_of(sum, dim, plan.source, p.region).shape();
+    receives.push_back({p.peer, Tensor::empty(part, sum.dtype(), sum.device())});
+  }
   const std::array axes{from, to};
-  // On a square grid: one message of n(x) elements, on others the parts of the own block that other
-  // ranks need.
-  return {pass,
-          kName,
-          x.mesh().axes_name(axes),
-          std::move(label),
-          1,
-          Formula::function("column parts", [messages](const Symbols&) { return messages; }),
-          Formula::function(fmt::format("column parts of {}", name),
-                            [bytes](const Symbols&) { return bytes; })};
+  Pending pending =
+      exchange(mesh, {kAdjoint, mesh.axes_name(axes), label, where}, std::move(sends), receives);
+  if (!plan.kept.empty())
+    copy(part_of(summands, dim, plan.target, plan.kept), part_of(sum, dim, plan.source, plan.kept));
+  pending.wait();
+  for (std::size_t k = 0; k < receives.size(); ++k) {
+    const Tensor place = part_of(sum, dim, plan.source, plan.sends[k].region);
+    add(1, place, 1, receives[k].data, place);
+  }
+  return sum;
+}
+
+ContractMessage add_columns_message(Pass pass, const DTensor& x, const std::string& name, int from,
+                                    int to, DType dtype, std::string label) {
+  const ColumnPlan plan = plan_column(x.mesh(), x.size(column_dim(x, from, to)), from, to);
+  return message_of(pass, kAdjoint, plan.receives, x, dtype, name, from, to, std::move(label));
 }
 
 }  // namespace tessera

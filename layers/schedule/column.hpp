@@ -34,8 +34,22 @@ ColumnPlan plan_column(const DeviceMesh& mesh, std::int64_t size, int from, int 
 // dims in memory is kept. The way back is the same with the axes exchanged.
 DTensor exchange_column(const DTensor& x, int from, int to, const std::string& label,
                         CallSite where = CallSite::current());
-// Its line in the contract of a function with the operand `name`.
+// Its line in the contract of a function with the operand `name`, and that of the way back of the
+// result, which is an exchange in the other direction.
 ContractMessage column_message(Pass pass, const DTensor& x, const std::string& name, int from,
                                int to, std::string label);
+ContractMessage column_return_message(Pass pass, const DTensor& x, const std::string& name,
+                                      int from, int to, std::string label);
+
+// The adjoint of exchange_column(), for gradients of column blocks that ranks formed of different
+// rows. Every rank brings summands of the column block along `dim` that it was given; each part
+// goes back to where it came from and is added there. Returns a block of the size that the rank had
+// before: the sum of these over axis `to` is the sum of all summands. Floating dtypes.
+Tensor add_columns(const DeviceMesh& mesh, const Tensor& summands, int dim, std::int64_t size,
+                   int from, int to, const std::string& label,
+                   CallSite where = CallSite::current());
+// Its line, of summands of dtype.
+ContractMessage add_columns_message(Pass pass, const DTensor& x, const std::string& name, int from,
+                                    int to, DType dtype, std::string label);
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // ranks: 1 4 6
+#include <array>
 #include <numeric>
 
 #include "support/catch.hpp"
@@ -68,4 +69,30 @@ TEST_CASE("a column operand needs one sharded and one replicated axis") {
   const DTensor x = zeros({2, 4, 4}, DType::f64, mesh, pair_placements());
   require_error<PlacementError>([&] { exchange_column(x, kCp0, kCp1, "x"); }, "exchange_column",
                                 "cp0", "cp1", "(S0,S1,S2)");
+}
+
+TEST_CASE("the adjoint brings every summand home once") {
+  on_all_meshes(3, [](const DeviceMesh& mesh, Draw& draw) {
+    const std::int64_t n = 2 * std::lcm(mesh.size(kCp0), mesh.size(kCp1));
+    const Tensor full = draw.integers({2 * mesh.size(kDp), n, 3}, -9, 9).to(DType::f64);
+    const DTensor x = distribute(full, mesh, single_placements());
+    const DTensor y = exchange_column(x, kCp0, kCp1, "x");
+    // Other summands on each rank; sum over ranks of y u is that of x v.
+    std::vector<double> values;
+    for (std::int64_t k = 0; k < y.local().numel(); ++k)
+      values.push_back(static_cast<double>((7 * k + 5 * mesh.rank()) % 19 - 9));
+    const Tensor u = Tensor::from_values(y.local().shape(), values, DType::f64);
+    const Tensor v = add_columns(mesh, u, 1, n, kCp0, kCp1, "u");
+    CHECK(v.shape() == x.local().shape());
+    const auto over_ranks = [&](const Tensor& a, const Tensor& b) {
+      const Tensor product = Tensor::empty(a.shape(), DType::f64),
+                   sum = Tensor::empty({1, 1, 1}, DType::f64);
+      multiply(a, b, product);
+      fold(Fold::sum, product, {0, 1, 2}, sum);
+      const std::array axes{kDp, kCp0, kCp1};
+      all_reduce(mesh, axes, ReduceOp::sum, sum, "product");
+      return sum.item({0, 0, 0});
+    };
+    CHECK(over_ranks(y.local(), u) == over_ranks(x.local(), v));
+  });
 }

@@ -220,6 +220,8 @@ const std::vector<Case>& all_cases() {
              pack_cases,
              reduce_cases,
              parameter_cases,
+             redistribute_cases,
+             outer_cases,
              reshape_cases,
              windows_cases,
          }) {

@@ -11,6 +11,8 @@ std::vector<Case> gather_cases();
 std::vector<Case> reduce_cases();
 std::vector<Case> gate_cases();
 std::vector<Case> parameter_cases();
+std::vector<Case> redistribute_cases();
+std::vector<Case> outer_cases();
 std::vector<Case> reshape_cases();
 std::vector<Case> windows_cases();
 std::vector<Case> pack_cases();
