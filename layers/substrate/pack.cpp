@@ -86,7 +86,7 @@ ContractMessage counting(const DTensor& mask, int axis) {
 }
 
 PlacementRule cut_along(int axis) {
-  return {PlacementRule::Kind::sharded, {}, {axis}, {}};
+  return {PlacementRule::Kind::sharded, {}, {axis}, "any S/R, axis sharded"};
 }
 
 // Fills the packing that it is given.
@@ -130,11 +130,12 @@ struct PlanUnpack {
   std::shared_ptr<Packing> packing;
 
   Contract contract(const Tensors& in) const {
-    Contract c{.inputs = {{"mask_original", any_shape(), cut_along(packing->axis)},
-                          {"mask_packed", any_shape(), {PlacementRule::Kind::like_first}}},
-               .outputs = {{"mask_packed", {}, {PlacementRule::Kind::like_first}}},
-               .messages = {},
-               .saved = {}};
+    Contract c{
+        .inputs = {{"mask_original", any_shape(), cut_along(packing->axis)},
+                   {"mask_packed", any_shape(), {PlacementRule::Kind::like_first}}},
+        .outputs = {{"mask_packed", same_shape("mask_packed"), {PlacementRule::Kind::like_first}}},
+        .messages = {},
+        .saved = {}};
     if (is_sharded(in[0], packing->axis)) c.messages = {counting(in[0], packing->axis)};
     return c;
   }

@@ -62,7 +62,13 @@ struct Reduction {
 
   Contract contract(PlacementRule::Kind kind) const {
     return {
-        .inputs = {{"x", any_shape(), {kind, {}, dims}}},
+        .inputs = {{"x",
+                    any_shape(),
+                    {kind,
+                     {},
+                     dims,
+                     kind == PlacementRule::Kind::whole ? "any S/R, dim whole"
+                                                        : "any S/R, each of dims sharded"}}},
         .outputs = {{"y",
                      {sym(keepdim ? "shape of x with 1 at dims" : "shape of x without dims")},
                      {.text = keepdim ? "like x, R for reduced shards"
@@ -74,7 +80,8 @@ struct Reduction {
   Formula result_elements(const DTensor& x) const {
     std::int64_t reduced = 1;
     for (const int dim : dims) reduced *= x.local().size(dim);
-    return sym("n(x)") / Formula(reduced);
+    return sym("n(x)") /
+           Formula::function("size of dims", [reduced](const Symbols&) { return reduced; });
   }
 };
 
@@ -264,10 +271,11 @@ Tensor sum_along(const DTensor& x, int dim) {
 }
 
 Contract softmax_contract(int dim) {
-  return {.inputs = {{"x", any_shape(), {PlacementRule::Kind::whole, {}, {dim}}}},
-          .outputs = {{"y", same_shape("x"), {PlacementRule::Kind::like_first}}},
-          .messages = {},
-          .saved = {saved_block("y", "x", sym("e(x)"))}};
+  return {
+      .inputs = {{"x", any_shape(), {PlacementRule::Kind::whole, {}, {dim}, "any S/R, dim whole"}}},
+      .outputs = {{"y", same_shape("x"), {PlacementRule::Kind::like_first}}},
+      .messages = {},
+      .saved = {saved_block("y", "x", sym("e(x)"))}};
 }
 
 struct ShardwiseSoftmax {
@@ -351,7 +359,9 @@ struct ShardwiseOffset {
   Tensor offset;
 
   Contract contract(const Tensors&) const {
-    return {.inputs = {{"x", any_shape(), {PlacementRule::Kind::sharded, {}, {dim}}}},
+    return {.inputs = {{"x",
+                        any_shape(),
+                        {PlacementRule::Kind::sharded, {}, {dim}, "any S/R, dim sharded"}}},
             .outputs = {{"y", same_shape("x"), {PlacementRule::Kind::like_first}}},
             .messages = {},
             .saved = {}};

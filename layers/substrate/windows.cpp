@@ -130,7 +130,9 @@ struct KeyWindows {
     return all;
   }
   Contract contract(const Tensors&) const {
-    return {.inputs = {{"x", any_shape(), {PlacementRule::Kind::sharded, {}, {axis}, {}}}},
+    return {.inputs = {{"x",
+                        any_shape(),
+                        {PlacementRule::Kind::sharded, {}, {axis}, "any S/R, axis sharded"}}},
             .outputs = {{"y",
                          {sym("shape of x, key windows at axis")},
                          {.text = "S(axis) stays, later shards as the dims move"}}},
