@@ -52,21 +52,6 @@ Shape with_size(const GatherPlan& plan, const Shape& shape) {
   return replaced(shape, plan.dim, position_dims(plan), size.begin(), size.end());
 }
 
-// Rows of the batch of x that go with one row of indices.
-std::int64_t copies(const Tensor& x, const Tensor& places) {
-  return x.size(0) / places.size(0);
-}
-// y[b] = rows of x[b] at the places.
-void collect(const Tensor& x, const Tensor& places, const Tensor& y) {
-  for (std::int64_t b = 0; b < x.size(0); ++b)
-    gather_rows(x.select(0, b), places.select(0, b / copies(x, places)), y.select(0, b));
-}
-// Rows of y[b] at the places += x[b].
-void spread(const Tensor& x, const Tensor& places, const Tensor& y) {
-  for (std::int64_t b = 0; b < x.size(0); ++b)
-    scatter_add_rows(x.select(0, b), places.select(0, b / copies(x, places)), y.select(0, b));
-}
-
 // --- plans -------------------------------------------------------------------------------------
 
 // Completes a plan. It has no result on the tape.
@@ -226,7 +211,7 @@ struct Gather {
         empty(with_positions(plan, source), in[0].dtype(), plan.mesh, plan.placements);
     const Tensor rows =
         interval_gather(plan.mesh, plan.interval, as_rows(in[0].local(), plan.dim, 1), "x");
-    collect(rows, plan.places, as_rows(y.local(), plan.dim, position_dims(plan)));
+    collect_rows(rows, plan.places, as_rows(y.local(), plan.dim, position_dims(plan)));
     if (ctx.needs_grad(0)) save_own(ctx, "places", plan.places);
     return {y};
   }
@@ -235,7 +220,7 @@ struct Gather {
     const Tensor gy = as_rows(g[0].local(), plan.dim, position_dims(plan));
     const Tensor sums = Tensor::zeros({gy.size(0), plan.interval.need.size(), gy.size(2)},
                                       at_least_f32(gy.dtype()), gy.device());
-    spread(gy, ctx.saved("places"), sums);
+    spread_rows(gy, ctx.saved("places"), sums);
     const Tensor own = interval_scatter_add(plan.mesh, plan.interval, sums, "gradient");
     const DTensor gx = empty(source, gy.dtype(), plan.mesh, plan.placements);
     copy(own, as_rows(gx.local(), plan.dim, 1));
@@ -300,7 +285,7 @@ struct Scatter {
     }
     const Tensor rows = interval_gather(plan.mesh, plan.interval, gy, "gradient");
     const DTensor gx = empty(source, gy.dtype(), plan.mesh, plan.placements);
-    collect(rows, ctx.saved("places"), as_rows(gx.local(), plan.dim, position_dims(plan)));
+    collect_rows(rows, ctx.saved("places"), as_rows(gx.local(), plan.dim, position_dims(plan)));
     return {gx};
   }
 
@@ -310,11 +295,11 @@ struct Scatter {
     const Tensor sums =
         Tensor::zeros({x.size(0), plan.interval.need.size(), features + (mean ? 1 : 0)},
                       at_least_f32(x.dtype()), x.device());
-    spread(x, plan.places, sums.narrow(2, 0, features));
+    spread_rows(x, plan.places, sums.narrow(2, 0, features));
     if (mean) {
       const Shape column{x.size(0), x.size(1), 1};
       const Tensor one = Tensor::full({1, x.size(1), 1}, 1, sums.dtype(), x.device());
-      spread(one.expand(column), plan.places, sums.narrow(2, features, 1));
+      spread_rows(one.expand(column), plan.places, sums.narrow(2, features, 1));
     }
     return sums;
   }

@@ -8,6 +8,7 @@
 #include "tessera/layers/substrate/views.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/error.hpp"
+#include "tessera/runtime/ops.hpp"
 
 namespace tessera {
 namespace {
@@ -97,6 +98,18 @@ Interval hull(const std::int64_t* first, const std::int64_t* last) {
                 : Interval{std::min(found.begin, *first), std::max(found.end, *first + 1)};
   }
   return found;
+}
+
+void collect_rows(const Tensor& x, const Tensor& places, const Tensor& y) {
+  const std::int64_t copies = x.size(0) / places.size(0);
+  for (std::int64_t b = 0; b < x.size(0); ++b)
+    gather_rows(x.select(0, b), places.select(0, b / copies), y.select(0, b));
+}
+
+void spread_rows(const Tensor& x, const Tensor& places, const Tensor& y) {
+  const std::int64_t copies = x.size(0) / places.size(0);
+  for (std::int64_t b = 0; b < x.size(0); ++b)
+    scatter_add_rows(x.select(0, b), places.select(0, b / copies), y.select(0, b));
 }
 
 }  // namespace tessera

@@ -36,4 +36,11 @@ void check_range(const char* operation, const DTensor& idx, std::int64_t size);
 // From the smallest to the largest of the indices that count; {0, 0} if none does.
 Interval hull(const std::int64_t* first, const std::int64_t* last);
 
+// Rows of the batch of x by the places of its row of indices; the batch of x may be M times that of
+// the places [batch, n], and its rows b*M+m go with places b. Below zero: none.
+// y [M batch, n, features]: y[b, k] = x[b, places[b, k]], else zero.
+void collect_rows(const Tensor& x, const Tensor& places, const Tensor& y);
+// x [M batch, n, features]: y[b, places[b, k]] += x[b, k]; y is in at least f32.
+void spread_rows(const Tensor& x, const Tensor& places, const Tensor& y);
+
 }  // namespace tessera

@@ -215,6 +215,7 @@ const std::vector<Case>& all_cases() {
     for (const auto& group : {
              elementwise_cases,
              gate_cases,
+             atom_map_cases,
              gather_cases,
              loss_cases,
              pack_cases,

@@ -7,6 +7,7 @@
 namespace tessera::harness {
 
 std::vector<Case> elementwise_cases();
+std::vector<Case> atom_map_cases();
 std::vector<Case> gather_cases();
 std::vector<Case> reduce_cases();
 std::vector<Case> gate_cases();
