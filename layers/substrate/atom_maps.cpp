@@ -67,7 +67,7 @@ struct PairTokenToAtom {
   Contract contract(const Tensors&) const {
     const IntervalPlan& columns = map.cols.interval;
     const DeviceMesh& mesh = map.rows.mesh;
-    const Formula column = sym("n(z)") / Formula(columns.own.size());
+    const Formula column = sym("n(z)") / number("own columns", columns.own.size());
     Contract c;
     c.inputs = {{"z", {sym("B"), sym("T"), sym("T"), sym("C")}, kPair}};
     c.outputs = {{"y", {sym("B"), sym("A"), sym("A"), sym("C")}, kPair}};
@@ -75,8 +75,10 @@ struct PairTokenToAtom {
         interval_gather_message(Pass::forward, mesh, columns, column * sym("e(z)"), "columns"),
         interval_scatter_add_message(Pass::backward, mesh, columns, column * sym("acc"),
                                      "gradient")};
-    c.saved = {{"rows", map.rows.places.numel(), 8, false, BudgetClass::own},
-               {"cols", map.cols.places.numel(), 8, false, BudgetClass::own}};
+    c.saved = {
+        {"rows", number("ids of own rows", map.rows.places.numel()), 8, false, BudgetClass::own},
+        {"cols", number("ids of own columns", map.cols.places.numel()), 8, false,
+         BudgetClass::own}};
     return c;
   }
 

@@ -137,8 +137,9 @@ struct MakePlan {
     c.inputs = {{"idx_n", any_shape(), {.text = kIndexRule}}, {"idx_m", any_shape(), like_first}};
     if (has_mask_n) c.inputs.push_back({"mask_n", same_shape("idx_n"), like_first});
     if (has_mask_m) c.inputs.push_back({"mask_m", same_shape("idx_m"), like_first});
-    c.messages = {all_gather_message(Pass::forward, plan->mesh, kCp0, 4 * local_windows(in[0]),
-                                     DType::i64, "boxes")};
+    c.messages = {all_gather_message(Pass::forward, plan->mesh, kCp0,
+                                     4 * number("own windows", local_windows(in[0])), DType::i64,
+                                     "boxes")};
     return c;
   }
 
@@ -251,11 +252,13 @@ struct OuterGather {
   std::int64_t height() const { return plan.cols_of.back(); }
 
   Contract contract(const Tensors&) const {
-    const auto number = [](const char* text, std::int64_t value) {
-      return Formula::function(text, [value](const Symbols&) { return value; });
-    };
     Contract c;
-    c.inputs = {{"z", any_shape(), {PlacementRule::Kind::exactly, pair_like(plan), {}, {}}}};
+    c.inputs = {{"z",
+                 any_shape(),
+                 {PlacementRule::Kind::exactly,
+                  pair_like(plan),
+                  {},
+                  "(as the indices, S(dim), S(dim+1))"}}};
     c.outputs = {{"y",
                   {sym("shape of z with K, W, H in place of its rows and columns")},
                   {.text = kIndexRule}}};
