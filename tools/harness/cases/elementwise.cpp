@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "harness/cases/operations.hpp"
+#include "tessera/layers/substrate/weighted_mean.hpp"
 
 namespace tessera::harness {
 namespace {
@@ -144,6 +145,10 @@ std::vector<Case> binary_cases() {
       of_one("multiply.mask", "Product with a constant", multiply, true),
       of_two("divide", "Quotient of two pair tensors", divide),
       of_one("divide.constant", "A constant divided by a pair tensor", divide, false),
+      of_two("weighted_mean", "Mean over sharded and whole dims",
+             [](const Var& x, const Var& w) {
+               return weighted_mean(x, w, {1, 2, 3}, 0.5);
+             }),
       of_integers("equal", "Equality of whole numbers", equal),
       of_integers("bit_and", "Bits that two tensors share", bit_and),
       operation(
