@@ -73,6 +73,7 @@ struct DistogramLossFunction {
     c.outputs = {
         {"global", {}, {PlacementRule::Kind::exactly, replicated_placements()}},
         {"batch", {B}, {PlacementRule::Kind::exactly, {Shard{0}, Replicate{}, Replicate{}}}}};
+    if (in[2].ndim() != 2 || in[2].placements() != single_placements()) return c;  // is refused
     const Formula samples = B / sym("dp");
     const Formula terms = aggregate ? Formula(1) : C * D;
     c.messages = {column_message(Pass::forward, in[2], "mask", kCp0, kCp1, "mask"),

@@ -52,12 +52,10 @@ struct EmbeddingFunction {
   Tensors backward(FunctionContext& ctx, const Tensors& gradients) const {
     const DTensor& g = gradients[0];
     const Tensor& weight = ctx.saved("weight");
-    const Tensor dw =
-        Tensor::zeros(weight.shape(), at_least_f32(g.dtype()), weight.device());
+    const Tensor dw = Tensor::zeros(weight.shape(), at_least_f32(g.dtype()), weight.device());
     scatter_add_rows(rows_of(g.local()), flat_indices(ctx.saved("idx")), dw);
     if (padding) fill(dw.narrow(0, *padding, 1), 0);
-    return {DTensor(),
-            parameter_gradient(dw, like_parameter(weight, g.mesh()), g.placements())};
+    return {DTensor(), parameter_gradient(dw, like_parameter(weight, g.mesh()), g.placements())};
   }
 };
 
@@ -66,11 +64,11 @@ struct OneHot {
   std::int64_t classes;
 
   Contract contract(const Tensors&) const {
-    return {.inputs = {{"idx", any_shape(), {PlacementRule::Kind::any}}},
-            .outputs = {{"y", {sym("shape of idx, and classes")},
-                         {PlacementRule::Kind::like_first}}},
-            .messages = {},
-            .saved = {}};
+    return {
+        .inputs = {{"idx", any_shape(), {PlacementRule::Kind::any}}},
+        .outputs = {{"y", {sym("shape of idx, and classes")}, {PlacementRule::Kind::like_first}}},
+        .messages = {},
+        .saved = {}};
   }
 
   Tensors forward(FunctionContext&, const Tensors& in) const {

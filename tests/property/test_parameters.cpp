@@ -194,7 +194,8 @@ TEST_CASE("bf16 activations and f32 parameters") {
   const DeviceMesh mesh = DeviceMesh::create(test_world(), squarest(test_ranks()));
   Draw draw(3);
   const std::int64_t n = 12;
-  const DTensor x = distribute(draw.values({1, n, n, 4}, -1, 1, DType::bf16), mesh, pair_placements());
+  const DTensor x =
+      distribute(draw.values({1, n, n, 4}, -1, 1, DType::bf16), mesh, pair_placements());
   Linear linear({mesh, DType::f32}, 4, 6);
   LayerNorm norm({mesh, DType::f32}, 6);
   linear.initialize(1);
@@ -223,8 +224,8 @@ TEST_CASE("rows of a table: values, the padding row, repeated indices") {
   const Var y = layer.forward(idx);
   using Values = std::vector<double>;
   CHECK(to_values(y.value().local()) == Values{5, 6, 3, 4, 5, 6, 1, 2});
-  tape.backward(y, distribute(Tensor::from_values({4, 2}, {1, 2, 3, 4, 5, 6, 7, 8}, DType::f64), mesh,
-                              replicated_placements()));
+  tape.backward(y, distribute(Tensor::from_values({4, 2}, {1, 2, 3, 4, 5, 6, 7, 8}, DType::f64),
+                              mesh, replicated_placements()));
   CHECK(to_values(layer.parameters()[0].grad().local()) == Values{7, 8, 0, 0, 6, 8});
   CHECK(to_values(shardwise_one_hot(idx, 3).value().local()) ==
         Values{0, 0, 1, 0, 1, 0, 0, 0, 1, 1, 0, 0});
@@ -303,10 +304,12 @@ TEST_CASE("an index out of range on one rank is an error of all ranks") {
     for (const double value : {4.0, -1.0}) {
       std::vector<double> values(static_cast<std::size_t>(test_ranks()), 3);
       values[static_cast<std::size_t>(bad)] = value;
-      const Var idx = Var::constant(distribute(Tensor::from_values({test_ranks()}, values, DType::i64),
-                                               mesh, {Replicate{}, Replicate{}, Shard{0}}));
+      const Var idx =
+          Var::constant(distribute(Tensor::from_values({test_ranks()}, values, DType::i64), mesh,
+                                   {Replicate{}, Replicate{}, Shard{0}}));
       const std::string found = value < 0 ? "-1" : "4";
-      require_error<RangeError>([&] { embedding.forward(idx); }, "embedding", "'idx'", found, "0..3");
+      require_error<RangeError>([&] { embedding.forward(idx); }, "embedding", "'idx'", found,
+                                "0..3");
       require_error<RangeError>([&] { shardwise_one_hot(idx, 4); }, "shardwise_one_hot", "'idx'",
                                 found, "0..3");
     }
@@ -324,9 +327,15 @@ TEST_CASE("other errors of layers") {
   require_error<RangeError>([&] { Embedding(build, 4, 3, 4); }, "Embedding", "0..3");
   require_error<ShapeError>([&] { Linear(build, 4, 3).forward(x); }, "linear");
   require_error<ShapeError>([&] { LayerNorm(build, 4).forward(x); }, "layer_norm");
-  require_error<ShapeError>([&] { LayerNorm(build, {2, 2, 3}, Affine::none).forward(x); },
-                            "layer_norm");
+  require_error<ShapeError>(
+      [&] {
+        LayerNorm(build, {2, 2, 3}, Affine::none).forward(x);
+      },
+      "layer_norm");
   if (test_ranks() > 1)
     require_error<MeshError>(
-        [&] { Linear({DeviceMesh::serial(), DType::f64}, 3, 3).forward(x); }, "linear", "'weight'");
+        [&] {
+          Linear({DeviceMesh::serial(), DType::f64}, 3, 3).forward(x);
+        },
+        "linear", "'weight'");
 }

@@ -92,3 +92,12 @@ add_test(NAME workflow.report
 tessera_launch_environment(environment 4)
 set_tests_properties(workflow.report PROPERTIES PROCESSORS 4 TIMEOUT 150 LABELS "workflow;ranks-4"
   ENVIRONMENT "${environment}")
+
+add_test(NAME workflow.program.substrate_page
+         COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:tessera_program>
+                 -DPAGE=${PROJECT_SOURCE_DIR}/docs/substrate.md
+                 -DSCRATCH=${CMAKE_CURRENT_BINARY_DIR}
+                 -P ${CMAKE_CURRENT_SOURCE_DIR}/compare_page.cmake)
+tessera_launch_environment(environment 1)
+set_tests_properties(workflow.program.substrate_page PROPERTIES
+  TIMEOUT 120 LABELS "workflow;ranks-1" ENVIRONMENT "${environment}")
