@@ -97,8 +97,8 @@ void check_redistribution(const DTensor& x, const Placements& placements, const 
 
 // Explicit change of placements (spec table: R->S slice, S->R all-gather, S->S all-to-all, P->R
 // all-reduce, P->S reduce-scatter; R->P and S->P are PlacementError), axis by axis, ascending. A
-// dim that is sharded stays on its mesh axis (PlacementError: use a relayout). The result is
-// row-major.
+// dim that is sharded stays on its mesh axis (PlacementError: mesh_transpose moves it). The result
+// is row-major.
 DTensor redistribute(const DTensor& x, const Placements& placements, const std::string& label,
                      CallSite where = CallSite::current());
 

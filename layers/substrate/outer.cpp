@@ -129,10 +129,16 @@ struct OuterOp {
                        sym(one ? "e(x)" : "e(x_t)"), false, BudgetClass::own});
     if (op == Outer::cdist) {
       const DType dtype = promote(in[0].dtype(), in.back().dtype());
-      lines.push_back({"y", sym("n(x)") / Formula(shape.back()) * (Formula(shape[1]) / sym("R1")),
-                       static_cast<std::int64_t>(size_of(dtype)), false, BudgetClass::own});
+      lines.push_back(
+          {"y",
+           sym("n(x)") / size_named("C", shape.back()) * (size_named("N", shape[1]) / sym("R1")),
+           static_cast<std::int64_t>(size_of(dtype)), false, BudgetClass::own});
     }
     return lines;
+  }
+
+  static Formula size_named(const char* name, std::int64_t size) {
+    return Formula::function(name, [size](const Symbols&) { return size; });
   }
 
   Binary binary_form() const {
@@ -213,7 +219,9 @@ struct OuterTest {
 
 Contract shardwise_contract(int axis) {
   return {
-      .inputs = {{"x", any_shape(), {PlacementRule::Kind::whole, {}, {axis}}},
+      .inputs = {{"x",
+                  any_shape(),
+                  {PlacementRule::Kind::whole, {}, {axis}, "any S/R, axis whole"}},
                  {"y", any_shape(), {PlacementRule::Kind::like_first}}},
       .outputs = {{"z", {sym("[..., L, R, ...] at axis")}, {.text = "S(d > axis) become S(d+1)"}}},
       .messages = {},

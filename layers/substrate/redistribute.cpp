@@ -39,7 +39,8 @@ std::vector<ContractMessage> transition_messages(Pass pass, const DeviceMesh& me
     const Placement& a = at(from, axis);
     const Placement& b = at(to, axis);
     if (a == b) continue;
-    const Formula size(mesh.size(axis));
+    const Formula size = Formula::function(mesh.axis_name(axis),
+                                           [n = mesh.size(axis)](const Symbols&) { return n; });
     if (is_partial(a)) {
       const ReduceOp op = std::get<Partial>(a).op;
       const bool scatters = is_shard(b) && (op == ReduceOp::sum || op == ReduceOp::avg);
@@ -62,7 +63,7 @@ struct Redistribute {
   Contract contract(const Tensors& in) const {
     const DTensor& x = in[0];
     Contract c{.inputs = {{"x", any_shape(), {PlacementRule::Kind::anything}}},
-               .outputs = {{"y", same_shape("x"), {.text = format(to)}}},
+               .outputs = {{"y", same_shape("x"), {.text = "the given ones"}}},
                .messages = {},
                .saved = {}};
     Formula elements = sym("n(x)");
@@ -197,12 +198,15 @@ struct LocalTranspose {
   int dim0, dim1;
 
   Contract contract(const Tensors&) const {
-    return {.inputs = {{"x", any_shape(), {PlacementRule::Kind::whole, {}, {dim0, dim1}}}},
-            .outputs = {{"y",
-                         {sym("shape of x with dims exchanged")},
-                         {PlacementRule::Kind::like_first}}},
-            .messages = {},
-            .saved = {}};
+    return {
+        .inputs = {{"x",
+                    any_shape(),
+                    {PlacementRule::Kind::whole, {}, {dim0, dim1}, "any S/R, both dims whole"}}},
+        .outputs = {{"y",
+                     {sym("shape of x with dims exchanged")},
+                     {PlacementRule::Kind::like_first}}},
+        .messages = {},
+        .saved = {}};
   }
   Tensors forward(FunctionContext&, const Tensors& in) const {
     return {transposed_view(in[0], dim0, dim1)};
@@ -217,11 +221,10 @@ struct MeshTranspose {
   AxisPair axes;
 
   Contract contract(const Tensors& in) const {
-    return {
-        .inputs = {{"x", any_shape(), {PlacementRule::Kind::any}}},
-        .outputs = {{"y", same_shape("x"), {.text = format(axes.exchanged(in[0].placements()))}}},
-        .messages = transpose_messages(in[0], axes),
-        .saved = {}};
+    return {.inputs = {{"x", any_shape(), {PlacementRule::Kind::any}}},
+            .outputs = {{"y", same_shape("x"), {.text = "like x, two mesh axes exchanged"}}},
+            .messages = transpose_messages(in[0], axes),
+            .saved = {}};
   }
   Tensors forward(FunctionContext&, const Tensors& in) const {
     return {mesh_transposed(in[0], axes, "x")};
@@ -239,7 +242,9 @@ struct GlobalTranspose {
     return {sharding_axis(x, dim0), sharding_axis(x, dim1)};
   }
   Contract contract(const Tensors& in) const {
-    Contract c{.inputs = {{"x", any_shape(), {PlacementRule::Kind::sharded, {}, {dim0, dim1}}}},
+    Contract c{.inputs = {{"x",
+                           any_shape(),
+                           {PlacementRule::Kind::sharded, {}, {dim0, dim1}, "both dims sharded"}}},
                .outputs = {{"y",
                             {sym("shape of x with dims exchanged")},
                             {PlacementRule::Kind::like_first}}},

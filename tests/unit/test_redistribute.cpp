@@ -160,7 +160,7 @@ TEST_CASE("transitions that are refused", "[redistribute]") {
       [&] {
         to({Shard{0}, Replicate{}, Shard{1}});
       },
-      "dim 1 moves from mesh axis cp0 to cp1", "relayout");
+      "dim 1 moves from mesh axis cp0 to cp1", "mesh_transpose");
   const DTensor pair = distribute(whole_uniform(cube()), mesh, pair_placements());
   require_error<PlacementError>(
       [&] {
