@@ -64,7 +64,7 @@ Case without_gradient(const char* name, const char* description, std::function<V
   return operation(
       name, description,
       [](const Sizes& s) {
-        InputSpec x = apart(s, "x");
+        InputSpec x = ranged(s, "x", -3, 3);
         x.differentiable = false;
         return Inputs{x};
       },
@@ -171,8 +171,10 @@ std::vector<Case> number_cases() {
       of_apart("power", "x^3, of both signs", [](const Var& x) { return power(x, 3); }),
       of_range(
           "power.root", "x^-3/2", [](const Var& x) { return power(x, -1.5); }, 0.5, 3),
-      without_gradient("scalar.equal", "x == 3/4 + 1/8",
-                       [](const Var& x) { return equal(0.875, x); }),
+      operation(
+          "scalar.equal", "1 == x of whole numbers",
+          [](const Sizes& s) { return Inputs{whole_numbers(s, "x")}; },
+          [](const Vars& in) { return Vars{equal(1, in[0])}; }),
       without_gradient("scalar.greater", "1/2 > x", [](const Var& x) { return greater(0.5, x); }),
       without_gradient("scalar.less", "1/2 < x", [](const Var& x) { return less(0.5, x); }),
   };
