@@ -41,7 +41,7 @@ template <class From, class To>
 void convert_run(const From* from, std::int64_t from_stride, To* to, std::int64_t to_stride,
                  std::int64_t length) {
   if (from_stride == 1 && to_stride == 1) {
-#pragma omp simd
+#pragma GCC ivdep
     for (std::int64_t i = 0; i < length; ++i) to[i] = convert<To>(from[i]);
   } else if (from_stride == 0 && to_stride == 1) {
     const To value = convert<To>(*from);
