@@ -16,11 +16,6 @@ namespace {
 using Tensors = std::vector<DTensor>;
 constexpr double kEps = 1e-5;  // of the denominator
 
-Interval own_interval(const DTensor& x, int dim) {
-  return block_of(x.shape(), x.placements(), x.mesh().shape(),
-                  x.mesh().coordinate())[static_cast<std::size_t>(dim)];
-}
-
 // [B, C, D] 1/(C den_b) where d is the first of the smallest over d, else 0, and batch [B, 1, 1].
 struct Choice {
   Tensor weights;
@@ -93,7 +88,8 @@ struct DistogramLossFunction {
     const DTensor& mask = in[2];
     const DeviceMesh& mesh = ctx.mesh();
     const DTensor columns = exchange_column(mask, kCp0, kCp1, "mask");
-    const math::DistogramTile tile = tile_of(logits, in[1].local(), mask.local(), columns.local());
+    const math::DistogramTile tile =
+        tile_of(mesh, logits.local(), in[1].local(), mask.local(), columns.local());
     const Tensor sums = math::distogram_sums(tile);
     const std::array axes{kCp0, kCp1};
     all_reduce(mesh, axes, ReduceOp::sum, sums, "sums");
@@ -108,10 +104,8 @@ struct DistogramLossFunction {
   }
 
   Tensors backward(FunctionContext& ctx, const Tensors& gradients) const {
-    const DTensor logits = DTensor::from_local(ctx.saved("logits"), ctx.mesh(), pair_placements(),
-                                               logits_shape, row_major_strides(logits_shape));
-    const math::DistogramTile tile =
-        tile_of(logits, ctx.saved("target"), ctx.saved("mask"), ctx.saved("column mask"));
+    const math::DistogramTile tile = tile_of(ctx.mesh(), ctx.saved("logits"), ctx.saved("target"),
+                                             ctx.saved("mask"), ctx.saved("column mask"));
     // Every sample's share of the global loss, and its own.
     const Tensor& chosen = ctx.saved("weights");
     const Tensor upstream = Tensor::zeros({chosen.size(0)}, DType::f64, chosen.device());
@@ -121,16 +115,20 @@ struct DistogramLossFunction {
     if (gradients[1].defined()) add(1, upstream, 1, gradients[1].local(), upstream);
     const Tensor weights = Tensor::empty(chosen.shape(), DType::f64, chosen.device());
     multiply(chosen, upstream.view({chosen.size(0), 1, 1}).expand(chosen.shape()), weights);
-    return {logits.with_local(math::distogram_gradient(tile, weights)), DTensor(), DTensor()};
+    const DTensor dx =
+        DTensor::from_local(math::distogram_gradient(tile, weights), ctx.mesh(), pair_placements(),
+                            logits_shape, row_major_strides(logits_shape));
+    return {dx, DTensor(), DTensor()};
   }
 
   Shape logits_shape;
 
  private:
-  math::DistogramTile tile_of(const DTensor& logits, const Tensor& target, const Tensor& mask,
-                              const Tensor& columns) const {
-    return {logits.local(),          target,   mask, columns, own_interval(logits, 1),
-            own_interval(logits, 2), aggregate};
+  math::DistogramTile tile_of(const DeviceMesh& mesh, const Tensor& logits, const Tensor& target,
+                              const Tensor& mask, const Tensor& columns) const {
+    const std::vector<Interval> own =
+        block_of(logits_shape, pair_placements(), mesh.shape(), mesh.coordinate());
+    return {logits, target, mask, columns, own[1], own[2], aggregate};
   }
 
   static Tensors results(const DeviceMesh& mesh, const DTensor& logits, const Tensor& batch) {
@@ -157,6 +155,10 @@ DistogramLoss distogram_loss(const Var& logits, const Var& target, const Var& ma
                       .tensor = "logits",
                       .found = logits.value().describe(),
                       .expected = "[B, T, T, 1, K]"});
+  require_floating(logits, kName, "logits");
+  if (target.value().ndim() == 4) require_index(target, kName, "target");
+  refuse_gradient(target, kName, "target");
+  refuse_gradient(mask, kName, "mask");
   const std::vector<Var> results =
       apply_many(DistogramLossFunction{aggregate, logits.value().shape()}, {logits, target, mask});
   return {results[0], results[1]};

@@ -2,10 +2,10 @@
 // Distogram loss: cross-entropy of predicted distance histograms with those of true conformers,
 // over pairs of different tokens. The pattern for losses: one Function; sums of numerators and
 // counts travel, never a pair tensor; backward sends nothing.
-//   logits [B, T, T, D, K] (S0,S1,S2), D predicted distograms of K bins.
+//   logits [B, T, T, D, K] (S0,S1,S2), floating (TypeError), D predicted distograms of K bins.
 //   target [B, T, T, C, K] (S0,S1,S2), weights of bins for C conformers; or the bins themselves,
-//          [B, T, T, C] i64. No gradient.
-//   mask   [B, T] (S0,S1,R), which tokens count. No gradient.
+//          [B, T, T, C] i64 or i32 (TypeError). No gradient (GradientError).
+//   mask   [B, T] (S0,S1,R), which tokens count. No gradient (GradientError).
 //   With w_ij = mask_i mask_j (0 for i = j), den_b = 1e-5 + sum_ij w_ij, and e_ij the
 //   cross-entropy: aggregate: conformers are added up and normalised to P (total at least 1), D = 1
 //   (ShapeError);

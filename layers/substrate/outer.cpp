@@ -291,6 +291,13 @@ void check_outer(const DTensor& x, const DTensor& x_t, Outer op, int axis) {
                       .tensor = "x",
                       .found = x.describe(),
                       .expected = "[B, N, ..., C]"});
+  for (const auto& [operand, tensor] : {std::pair(&x, "x"), std::pair(&x_t, "x_t")})
+    if (op == Outer::cdist && !is_floating(operand->dtype()))
+      throw TypeError({.problem = "a distance is no whole number",
+                       .operation = kOuterOp,
+                       .tensor = tensor,
+                       .found = operand->describe(),
+                       .expected = "f64, f32 or bf16"});
   if (op == Outer::bit_and && (is_floating(x.dtype()) || is_floating(x_t.dtype())))
     throw TypeError({.problem = "no bitwise operation of floating tensors",
                      .operation = kOuterOp,

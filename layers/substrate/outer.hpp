@@ -12,7 +12,7 @@ enum class Outer {
   sum,
   subtract,
   multiply,
-  cdist,  // |l - r| over the last dim, which goes; its gradient is 0 where it is 0
+  cdist,  // |l - r| over the last dim, which goes; 0 has a gradient of 0; floating (TypeError)
   equal,
   bit_and  // integers and booleans (TypeError)
 };

@@ -421,6 +421,13 @@ void check_offset(const DTensor& x, const Tensor& offset) {
                       .tensor = "offset",
                       .found = offset.defined() ? format_shape(offset.shape()) : "no tensor",
                       .expected = "1 or the size of the block in each dim of " + x.describe()});
+  if (is_floating(x.dtype()) || (x.dtype() != DType::boolean && !is_floating(offset.dtype())))
+    return;
+  throw TypeError({.problem = "whole numbers take whole offsets, and booleans none",
+                   .operation = ShardwiseOffset::name,
+                   .tensor = "offset",
+                   .found = fmt::format("{} for {}", name_of(offset.dtype()), x.describe()),
+                   .expected = "an i64 or i32 offset of an i64 or i32 tensor"});
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ Var shardwise_distogram(const Var& x, const std::vector<double>& edges);
 // x + c offset, c the own coordinate on the axis that shards `dim` (PlacementError if none does):
 // turns indices within blocks into global ones. The offset is a number, or a tensor equal on all
 // ranks with as many dims as x, each of size 1 or of the local size (ShapeError). Whole numbers
-// take whole offsets (TypeError). Saved: nothing.
+// take whole offsets, booleans none (TypeError). Saved: nothing.
 Var shardwise_offset(const Var& x, int dim, double offset);
 Var shardwise_offset(const Var& x, int dim, const Tensor& offset);
 

@@ -12,6 +12,7 @@
 #include "tessera/layers/losses/distogram.hpp"
 #include "tessera/layers/substrate/elementwise.hpp"
 #include "tessera/layers/substrate/outer.hpp"
+#include "tessera/layers/substrate/redistribute.hpp"
 #include "tessera/layers/substrate/reduce.hpp"
 #include "tessera/layers/substrate/reshape.hpp"
 #include "tessera/runtime/ops.hpp"
@@ -145,6 +146,71 @@ TEST_CASE("a distogram loss without any pair is zero and has a zero gradient") {
   Problem problem = problem_on(mesh, draw);
   fill(problem.operands[2].full, 0);
   for (const DTensor& r : run(mesh, fused, problem).results) CHECK(max_abs(r.local()) == 0);
+}
+
+TEST_CASE("logits and targets may be transposed views") {
+  on_all_meshes(1, [](const DeviceMesh& mesh, Draw& draw) {
+    const std::int64_t batch = 2 * mesh.size(kDp);
+    const std::int64_t tokens = 2 * std::lcm(mesh.size(kCp0), mesh.size(kCp1));
+    const Operand mask{draw.values({batch, tokens}, 0.5, 1), single_placements(), false};
+    const auto of = [&](std::int64_t c, std::int64_t k) {
+      return Operand{draw.values({batch, tokens, tokens, c, k}, 0, 3), pair_placements()};
+    };
+    const auto loss = [](const Var& logits, const Var& target, const Var& weight) {
+      const DistogramLoss l = distogram_loss(logits, target, weight, false);
+      return Vars{l.global, l.batch};
+    };
+    Operand targets = of(kBins, kConformers);
+    targets.differentiable = false;
+    check_against_serial(
+        mesh,
+        [&](const Vars& in) {
+          return loss(local_transpose(in[0], 3, 4), local_transpose(in[1], 3, 4), in[2]);
+        },
+        {of(kBins, 2), targets, mask}, 1e-12);
+    targets = of(kConformers, kBins);
+    targets.differentiable = false;
+    check_against_serial(
+        mesh,
+        [&](const Vars& in) {
+          return loss(global_transpose(in[0], 1, 2), global_transpose(in[1], 1, 2), in[2]);
+        },
+        {of(2, kBins), targets, mask}, 1e-12);
+  });
+}
+
+TEST_CASE("the distogram loss refuses dtypes and gradients that it does not have") {
+  const DeviceMesh mesh = DeviceMesh::create(test_world(), squarest(test_ranks()));
+  Tape tape;
+  const auto make = [&](const Shape& shape, const Placements& placements, DType dtype,
+                        bool requires_grad) {
+    return tape.input("in", zeros(shape, dtype, mesh, placements), requires_grad);
+  };
+  const Shape bins{2, 12, 12, 3}, weights{2, 12, 12, 3, 5};
+  const Var logits = make({2, 12, 12, 2, 5}, pair_placements(), DType::f64, true);
+  const Var mask = make({2, 12}, single_placements(), DType::f64, false);
+  const auto target = [&](const Shape& shape, DType dtype, bool requires_grad) {
+    return make(shape, pair_placements(), dtype, requires_grad);
+  };
+  distogram_loss(logits, target(bins, DType::i64, false), mask, false);
+  require_error<TypeError>(
+      [&] { distogram_loss(logits, target(bins, DType::f64, false), mask, false); },
+      "distogram_loss", "'target'", "i64");
+  require_error<TypeError>(
+      [&] {
+        distogram_loss(target({2, 12, 12, 2, 5}, DType::i64, false),
+                       target(bins, DType::i64, false), mask, false);
+      },
+      "distogram_loss", "'logits'", "f64");
+  require_error<GradientError>(
+      [&] { distogram_loss(logits, target(weights, DType::f64, true), mask, false); },
+      "distogram_loss", "'target'", "Var::constant");
+  require_error<GradientError>(
+      [&] {
+        distogram_loss(logits, target(bins, DType::i64, false),
+                       make({2, 12}, single_placements(), DType::f64, true), false);
+      },
+      "distogram_loss", "'mask'", "Var::constant");
 }
 
 TEST_CASE("the distogram loss says what does not fit") {

@@ -225,6 +225,8 @@ TEST_CASE("other refusals of pairs") {
       },
       "outer_op", "'x'", "coordinates");
   require_error<TypeError>([&] { outer_op(x, Outer::bit_and); }, "outer_op", "'x'", "bitwise");
+  const Var whole = Var::constant(zeros(x.value().shape(), DType::i64, mesh, single_placements()));
+  require_error<TypeError>([&] { outer_op(x, whole, Outer::cdist); }, "outer_op", "'x_t'", "i64");
   require_error<ShapeError>(
       [&] {
         shardwise_outer(x, single({1, 24, 3}, DType::f64), 2, ShardwiseOuter::add);

@@ -290,6 +290,11 @@ TEST_CASE("other refusals") {
   require_error<TypeError>([&] { shardwise_mean(index, 1); }, "shardwise_mean", "'x'", "i64");
   require_error<TypeError>([&] { shardwise_softmax(index); }, "shardwise_softmax", "'x'", "i64");
   require_error<TypeError>([&] { shardwise_offset(index, 0, 0.5); }, "shardwise_offset", "0.5");
+  require_error<TypeError>(
+      [&] {
+        shardwise_offset(index, 0, Tensor::full({1, 1}, 0.5, DType::f64));
+      },
+      "shardwise_offset", "'offset'", "f64 for i64");
   require_error<ShapeError>(
       [&] {
         shardwise_offset(index, 0, Tensor::zeros({5, 1}, DType::i64));
