@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tessera/runtime/loop.hpp"
+#include "tessera/runtime/kernels/loop.hpp"
 
 #include <fmt/format.h>
 

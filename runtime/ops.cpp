@@ -8,7 +8,7 @@
 #include "tessera/runtime/cuda/device.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/kernels/dispatch.hpp"
-#include "tessera/runtime/loop.hpp"
+#include "tessera/runtime/kernels/loop.hpp"
 #include "tessera/runtime/parallel.hpp"
 
 namespace tessera {

@@ -4,7 +4,7 @@
 
 #include "tessera/runtime/check.hpp"
 #include "tessera/runtime/error.hpp"
-#include "tessera/runtime/loop.hpp"
+#include "tessera/runtime/kernels/loop.hpp"
 #include "tessera/runtime/ops.hpp"
 
 namespace tessera {

@@ -5,7 +5,7 @@
 #include "tessera/runtime/check.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/kernels/dispatch.hpp"
-#include "tessera/runtime/loop.hpp"
+#include "tessera/runtime/kernels/loop.hpp"
 #include "tessera/runtime/ops.hpp"
 #include "tessera/runtime/parallel.hpp"
 
