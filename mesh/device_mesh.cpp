@@ -165,6 +165,12 @@ DeviceMesh DeviceMesh::flatten_cp() const {
   return mesh;
 }
 
+DeviceMesh DeviceMesh::unflatten_cp() const {
+  DeviceMesh mesh = *this;
+  mesh.flat_ = false;
+  return mesh;
+}
+
 DeviceMesh::State& DeviceMesh::state() const {
   if (!state_)
     throw InitError({.problem = "no mesh",

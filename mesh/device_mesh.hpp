@@ -46,6 +46,8 @@ class DeviceMesh {
 
   // The same ranks seen as (dp, cp), cp = cp0*cp1 flattened. Same communicator and sequence.
   DeviceMesh flatten_cp() const;
+  // The same ranks seen with all three axes.
+  DeviceMesh unflatten_cp() const;
 
   bool defined() const { return state_ != nullptr; }
   bool operator==(const DeviceMesh& other) const;  // same mesh and same view of it

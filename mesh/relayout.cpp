@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/error.hpp"
@@ -15,19 +16,20 @@ namespace tessera {
 namespace {
 
 using Parts = std::vector<RelayoutPlan::Part>;
+constexpr const char* kOperation = "relayout";
 
 void check_source(const DeviceMesh& mesh, const RelayoutPlan& plan,
                   const std::vector<Tensor>& source, const std::string& label) {
   const auto refuse = [&](const char* problem, std::string found, std::string expected) {
     throw ShapeError({.problem = problem,
-                      .operation = "relayout",
+                      .operation = kOperation,
                       .tensor = label,
                       .found = std::move(found),
                       .expected = std::move(expected)});
   };
   if (plan.rank != mesh.rank())
     throw MeshError({.problem = "the plan is that of another rank",
-                     .operation = "relayout",
+                     .operation = kOperation,
                      .tensor = label,
                      .found = fmt::format("rank {}", plan.rank),
                      .expected = fmt::format("rank {}", mesh.rank())});
@@ -37,7 +39,7 @@ void check_source(const DeviceMesh& mesh, const RelayoutPlan& plan,
   for (std::size_t k = 0; k < source.size(); ++k) {
     if (!source[k].defined() || source[k].dtype() != source.front().dtype())
       throw TypeError({.problem = "all pieces are defined and of one dtype",
-                       .operation = "relayout",
+                       .operation = kOperation,
                        .tensor = label});
     const Box& box = plan.source[k];
     const Shape expected{source.front().ndim() == 3 ? source.front().size(0) : -1, box.rows.size(),
@@ -129,6 +131,45 @@ void copy_own(const RelayoutPlan& plan, const std::vector<Tensor>& from,
   }
 }
 
+// Sends and receives the parts of other ranks. `meanwhile` runs while they are on their way.
+void transfer(const DeviceMesh& mesh, const RelayoutPlan& plan, const std::vector<Tensor>& from,
+              const std::vector<Tensor>& into, const OpLabel& label,
+              const std::function<void()>& meanwhile) {
+  const std::vector<Message> leaving = messages_of(plan.sends, from, plan.rank);
+  const std::vector<Message> coming = messages_of(plan.receives, into, plan.rank);
+  std::vector<Outgoing> sends;
+  std::vector<Incoming> receives;
+  for (const Message& m : leaving) {
+    if (m.packed) pack(m.views, m.data, true);
+    sends.push_back({m.peer, m.data});
+  }
+  for (const Message& m : coming) receives.push_back({m.peer, m.data});
+  Pending pending = exchange(mesh, label, sends, receives);
+  meanwhile();
+  pending.wait();
+  for (const Message& m : coming)
+    if (m.packed) pack(m.views, m.data, false);
+}
+
+// A tensor for each part that comes; the own ones are where they are.
+std::vector<Tensor> part_tensors(const RelayoutPlan& plan, const std::vector<Tensor>& from,
+                                 const Tensor& like) {
+  const PurposeScope purpose(Purpose::communication);
+  std::vector<Tensor> tensors;
+  std::size_t s = 0;
+  for (const RelayoutPlan::Part& part : plan.receives) {
+    if (part.peer != plan.rank) {
+      tensors.push_back(
+          Tensor::empty({like.size(0), part.region.rows.size(), part.region.cols.size()},
+                        like.dtype(), like.device()));
+      continue;
+    }
+    while (plan.sends[s].peer != plan.rank) ++s;
+    tensors.push_back(from[s++]);
+  }
+  return tensors;
+}
+
 }  // namespace
 
 std::vector<Tensor> relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
@@ -138,22 +179,28 @@ std::vector<Tensor> relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
   const std::vector<Tensor> target = make_targets(plan, source);
   const std::vector<Tensor> from = views_of(source, plan.source, plan.sends);
   const std::vector<Tensor> into = views_of(target, plan.target, plan.receives);
-  const std::vector<Message> leaving = messages_of(plan.sends, from, plan.rank);
-  const std::vector<Message> coming = messages_of(plan.receives, into, plan.rank);
-
-  std::vector<Outgoing> sends;
-  std::vector<Incoming> receives;
-  for (const Message& m : leaving) {
-    if (m.packed) pack(m.views, m.data, true);
-    sends.push_back({m.peer, m.data});
-  }
-  for (const Message& m : coming) receives.push_back({m.peer, m.data});
-  Pending pending = exchange(mesh, {"relayout", axis, label, where}, sends, receives);
-  copy_own(plan, from, into);
-  pending.wait();
-  for (const Message& m : coming)
-    if (m.packed) pack(m.views, m.data, false);
+  transfer(mesh, plan, from, into, {kOperation, axis, label, where},
+           [&] { copy_own(plan, from, into); });
   return target;
+}
+
+std::vector<Tensor> relayout_add(const DeviceMesh& mesh, const RelayoutPlan& plan,
+                                 const std::vector<Tensor>& target, const std::string& axis,
+                                 const std::string& label, CallSite where) {
+  const RelayoutPlan back = reversed(plan);
+  check_source(mesh, back, target, label);
+  const Tensor& like = target.front();
+  const std::vector<Tensor> from = views_of(target, back.source, back.sends);
+  const std::vector<Tensor> parts = part_tensors(back, from, like);
+  std::vector<Tensor> sums;
+  transfer(mesh, back, from, parts, {kOperation, axis, label, where}, [&] {
+    for (const Box& box : back.target)
+      sums.push_back(Tensor::zeros({like.size(0), box.rows.size(), box.cols.size()}, like.dtype(),
+                                   like.device()));
+  });
+  const std::vector<Tensor> into = views_of(sums, back.target, back.receives);
+  for (std::size_t k = 0; k < parts.size(); ++k) add(1, into[k], 1, parts[k], into[k]);
+  return sums;
 }
 
 }  // namespace tessera

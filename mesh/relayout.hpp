@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Relayout by plan: any movement of rectangular pieces of matrices between ranks. It replaces
 // transposes, skews, swaps and home moves; its backward is the plan with source and target
-// exchanged. The plan is pure arithmetic; one call to move() does the exchange.
+// exchanged, with sums where targets overlap. The plan is pure arithmetic; one call to move() does
+// the exchange.
 #pragma once
 
 #include <cstdint>
@@ -65,5 +66,11 @@ std::int64_t sent_messages(const RelayoutPlan& plan);
 std::vector<Tensor> relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
                              const std::vector<Tensor>& source, const std::string& axis,
                              const std::string& label, CallSite where = CallSite::current());
+// The adjoint: target[k] is [batch, rows, cols] of plan.target; returns tensors of plan.source, the
+// sum over all target pieces that hold an element, zero where none does. Added in the order of the
+// ranks, the own parts in their place: reproducible. Floating.
+std::vector<Tensor> relayout_add(const DeviceMesh& mesh, const RelayoutPlan& plan,
+                                 const std::vector<Tensor>& target, const std::string& axis,
+                                 const std::string& label, CallSite where = CallSite::current());
 
 }  // namespace tessera

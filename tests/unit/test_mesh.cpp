@@ -85,6 +85,8 @@ TEST_CASE("the flat view is the same mesh with other axes", "[mesh]") {
   CHECK(flat.axis_name(1) == "cp");
   CHECK(flat != mesh);
   CHECK(flat == mesh.flatten_cp());
+  CHECK(flat.unflatten_cp() == mesh);
+  CHECK(mesh.unflatten_cp() == mesh);
   CHECK(mesh == DeviceMesh(mesh));
   const std::array axes{0, 1};
   CHECK(flat.axes_name(axes) == "dp+cp");

@@ -9,6 +9,7 @@
 #include "support/mpi.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/relayout.hpp"
+#include "tessera/runtime/ops.hpp"
 
 using namespace tessera;
 
@@ -257,6 +258,48 @@ TEST_CASE("relayout of random pieces there and back", "[relayout]") {
     const std::vector<Tensor> home = relayout(mesh, back, moved, "cp1", "back");
     for (std::size_t k = 0; k < home.size(); ++k)
       CHECK(to_values(home[k]) == to_values(piece_tensor(back.target[k], 2, DType::f64)));
+  }
+}
+
+TEST_CASE("relayout_add sums overlapping pieces at the owners", "[relayout]") {
+  std::mt19937 random(7);  // the same on every rank
+  const DeviceMesh mesh = DeviceMesh::create(test_world(), {1, 1, test_ranks()});
+  const auto random_interval = [&](std::int64_t size) {
+    const auto begin = std::int64_t(random() % unsigned(size));
+    return Interval{begin, begin + 1 + std::int64_t(random() % unsigned(size - begin))};
+  };
+  for (int trial = 0; trial < 30; ++trial) {
+    const Ownership owners = random_ownership(random, 9, 11, test_ranks());
+    Ownership pieces{std::vector<std::vector<Box>>(std::size_t(test_ranks()))};
+    for (auto& boxes : pieces.pieces) {
+      boxes.push_back(Box{});
+      for (unsigned k = random() % 4; k > 0; --k)
+        boxes.push_back({random_interval(9), random_interval(11)});
+      boxes.push_back(owners.pieces.front().front());  // as large as a piece that somebody owns
+    }
+    std::vector<double> expected(std::size_t(2 * 9 * 11), 0);
+    for (int rank = 0; rank < test_ranks(); ++rank)
+      for (const Box& box : pieces.pieces[std::size_t(rank)])
+        for (std::int64_t b = 0; b < 2; ++b)
+          for (auto r = box.rows.begin; r < box.rows.end; ++r)
+            for (auto c = box.cols.begin; c < box.cols.end; ++c)
+              expected[std::size_t((b * 9 + r) * 11 + c)] += (rank + 1) * value_at(b, r, c);
+    const RelayoutPlan plan = plan_relayout(owners, pieces, mesh.rank());
+    std::vector<Tensor> own;
+    for (const Box& box : plan.target) {
+      own.push_back(piece_tensor(box, 2, DType::f64));
+      add(test_rank() + 1, own.back(), 0, own.back(), own.back());
+    }
+    mesh.clear_records();
+    const std::vector<Tensor> sums = relayout_add(mesh, plan, own, "cp1", "z");
+    const Tensor all = Tensor::from_values({2, 9, 11}, expected, DType::f64);
+    for (std::size_t k = 0; k < sums.size(); ++k) {
+      const Box& box = plan.source[k];
+      CHECK(to_values(sums[k]) == to_values(all.narrow(1, box.rows.begin, box.rows.size())
+                                                .narrow(2, box.cols.begin, box.cols.size())
+                                                .contiguous()));
+    }
+    if (test_ranks() > 1) CHECK(mesh.records()[0].messages == sent_messages(reversed(plan)));
   }
 }
 
