@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "tessera/layers/schedule/interval.hpp"
 #include "tessera/layers/substrate/common.hpp"
 #include "tessera/layers/substrate/indices.hpp"
 #include "tessera/runtime/error.hpp"
@@ -17,16 +18,20 @@ namespace {
 using Tensors = std::vector<DTensor>;
 using Boxes = std::vector<Box>;
 constexpr const char* kGrid = "cp0+cp1";
-constexpr const char* kIndexRule = "(S of a batch dim or R, S(dim), R)";
+
+// Windows on all ranks of the grid, not the same on all its columns.
+bool is_flat(const DeviceMesh& mesh) {
+  return mesh.ndim() == 2;
+}
+const char* index_rule(const DeviceMesh& mesh) {
+  return is_flat(mesh) ? "(S of a batch dim or R, S(dim))" : "(S of a batch dim or R, S(dim), R)";
+}
 
 std::int64_t windows_of(const OuterGatherPlan& plan) {
   return plan.row_ids.size(0);
 }
 std::int64_t own_batch(const OuterGatherPlan& plan) {
   return std::ssize(plan.boxes.source);
-}
-Interval own_columns(const OuterGatherPlan& plan) {
-  return plan.boxes.source.front().cols;
 }
 
 // --- plans -------------------------------------------------------------------------------------
@@ -62,7 +67,7 @@ Boxes assumed_boxes(const OuterGatherPlan& plan, std::int64_t batch, int coordin
   return boxes;
 }
 
-// The boxes of all rows of the grid, by their coordinate.
+// The boxes of all coordinates on the axis that shards the windows.
 std::vector<Boxes> agreed_boxes(const OuterGatherPlan& plan, const Boxes& own, std::int64_t batch) {
   std::vector<std::int64_t> table;
   for (const Box& box : own)
@@ -79,6 +84,11 @@ std::vector<Boxes> agreed_boxes(const OuterGatherPlan& plan, const Boxes& own, s
   return all;
 }
 
+// For the rank that owns this tile.
+Interval summed_columns(const OuterGatherPlan& plan, const Box& tile) {
+  return is_flat(plan.mesh) ? Interval{0, plan.cols} : tile.cols;
+}
+
 // Samples are stacked along the rows.
 Box in_sample(Box box, std::int64_t sample, std::int64_t rows) {
   if (box.area() == 0) return {};
@@ -87,44 +97,32 @@ Box in_sample(Box box, std::int64_t sample, std::int64_t rows) {
   return box;
 }
 
+// To the boxes of all windows or, for the sums, to their parts in the columns that a rank adds up.
 RelayoutPlan box_relayout(const OuterGatherPlan& plan, const std::vector<Boxes>& boxes,
-                          std::int64_t batch) {
-  const DeviceMesh& mesh = plan.mesh;
-  const Ownership tile = tiles(mesh, plan.rows, plan.cols, kCp0, kCp1);
+                          std::int64_t batch, bool for_sums) {
+  const Ownership tile = tiles(plan.mesh.unflatten_cp(), plan.rows, plan.cols, kCp0, kCp1);
   Ownership source{std::vector<Boxes>(tile.pieces.size())};
   Ownership target = source;
   for (std::size_t rank = 0; rank < tile.pieces.size(); ++rank) {
     if (tile.pieces[rank].empty()) continue;  // another dp coordinate
+    const Box& own = tile.pieces[rank].front();
     for (std::int64_t b = 0; b < batch; ++b)
-      source.pieces[rank].push_back(in_sample(tile.pieces[rank].front(), b, plan.rows));
-    const int row = mesh.coordinate_of(static_cast<int>(rank))[kCp0];
-    const Boxes& wanted = boxes[static_cast<std::size_t>(row)];
+      source.pieces[rank].push_back(in_sample(own, b, plan.rows));
+    const int coordinate = plan.mesh.coordinate_of(static_cast<int>(rank))[kCp0];
+    const Boxes& wanted = boxes[static_cast<std::size_t>(coordinate)];
     const std::int64_t windows = std::ssize(wanted) / batch;
+    const Box part{{0, plan.rows}, for_sums ? summed_columns(plan, own) : Interval{0, plan.cols}};
     for (std::int64_t k = 0; k < std::ssize(wanted); ++k)
       target.pieces[rank].push_back(
-          in_sample(wanted[static_cast<std::size_t>(k)], k / windows, plan.rows));
+          in_sample(intersect(wanted[static_cast<std::size_t>(k)], part), k / windows, plan.rows));
   }
-  return plan_relayout(source, target, mesh.rank());
-}
-
-// Which rows each row of the grid touches in the own columns.
-IntervalPlan panel_plan(const OuterGatherPlan& plan, const std::vector<Boxes>& boxes) {
-  const Interval columns = shard_of(plan.cols, plan.mesh.size(kCp1), plan.mesh.coordinate(kCp1));
-  std::vector<Interval> needs;
-  for (const Boxes& row : boxes) {
-    std::vector<std::int64_t> ends;
-    for (const Box& box : row)
-      if (box.area() > 0 && !intersect(box.cols, columns).empty())
-        ends.insert(ends.end(), {box.rows.begin, box.rows.end - 1});
-    needs.push_back(hull(ends.data(), ends.data() + ends.size()));
-  }
-  return plan_intervals(plan.mesh, kCp0, plan.rows, needs);
+  return plan_relayout(source, target, plan.mesh.rank());
 }
 
 // Completes a plan. It has no result on the tape.
 struct MakePlan {
   static constexpr const char* name = "outer_gather_plan";
-  std::shared_ptr<OuterGatherPlan> plan;  // without boxes, panel and ids
+  std::shared_ptr<OuterGatherPlan> plan;  // without boxes, sums and ids
   bool has_mask_n, has_mask_m;
 
   static std::int64_t local_windows(const DTensor& idx) {
@@ -134,7 +132,8 @@ struct MakePlan {
   Contract contract(const Tensors& in) const {
     Contract c;
     const PlacementRule like_first{PlacementRule::Kind::like_first};
-    c.inputs = {{"idx_n", any_shape(), {.text = kIndexRule}}, {"idx_m", any_shape(), like_first}};
+    c.inputs = {{"idx_n", any_shape(), {.text = index_rule(plan->mesh)}},
+                {"idx_m", any_shape(), like_first}};
     if (has_mask_n) c.inputs.push_back({"mask_n", same_shape("idx_n"), like_first});
     if (has_mask_m) c.inputs.push_back({"mask_m", same_shape("idx_m"), like_first});
     c.messages = {all_gather_message(Pass::forward, plan->mesh, kCp0,
@@ -152,8 +151,9 @@ struct MakePlan {
     const Boxes own =
         n ? boxes_of(*n, *m, windows) : assumed_boxes(*plan, batch, plan->mesh.coordinate(kCp0));
     const std::vector<Boxes> boxes = agreed_boxes(*plan, own, batch);
-    plan->boxes = box_relayout(*plan, boxes, batch);
-    plan->panel = panel_plan(*plan, boxes);
+    plan->boxes = box_relayout(*plan, boxes, batch, false);
+    plan->columns = summed_columns(*plan, plan->boxes.source.front());
+    plan->sums = box_relayout(*plan, boxes, batch, true);
     const auto ids = [&](const DTensor& idx, const std::optional<std::vector<std::int64_t>>& v) {
       const Shape shape{windows, idx.size(-1)};
       const Device device = plan->mesh.device();
@@ -184,20 +184,16 @@ void check_index_pair(const char* operation, const DTensor& n, const DTensor& m,
                       .tensor = "idx_n",
                       .found = n.describe(),
                       .expected = fmt::format("[*batch, K, W] with K at {}", dim)});
-  if (n.mesh().ndim() != 3)
-    throw MeshError({.problem = "the grid has two axes",
-                     .operation = operation,
-                     .tensor = "idx_n",
-                     .found = n.mesh().describe(),
-                     .expected = "axes dp, cp0, cp1"});
   Shape expected = n.shape();
   if (m.ndim() == n.ndim()) expected.back() = m.size(-1);
   expect(m, operation, "idx_m", {.shape = expected, .mesh = n.mesh(), .allow_partial = true});
   for (const auto& [name, x] : {std::pair{"idx_n", n}, std::pair{"idx_m", m}}) {
     const Placements& p = x.placements();
     const bool batch = !is_shard(p[kDp]) || std::get<Shard>(p[kDp]).dim < dim;
-    if (!batch || !is_shard(p[kCp0], dim) || is_shard(p[kCp1]))
-      refuse_placements(operation, name, x, fmt::format("{}, dim = {}", kIndexRule, dim));
+    const bool replicas = std::none_of(p.begin() + kCp1, p.end(),
+                                       [](const Placement& other) { return is_shard(other); });
+    if (!batch || !is_shard(p[kCp0], dim) || !replicas)
+      refuse_placements(operation, name, x, fmt::format("{}, dim = {}", index_rule(n.mesh()), dim));
   }
 }
 
@@ -222,7 +218,8 @@ void check_pair(const char* operation, const DTensor& z, const OuterGatherPlan& 
   Shape expected(plan.rows_of.begin(), plan.rows_of.begin() + plan.dim);
   expected.insert(expected.end(), {plan.rows, plan.cols});
   for (int d = plan.dim + 2; d < z.ndim(); ++d) expected.push_back(z.size(d));
-  expect(z, operation, "z", {.shape = expected, .mesh = plan.mesh, .allow_partial = true});
+  expect(z, operation, "z",
+         {.shape = expected, .mesh = plan.mesh.unflatten_cp(), .allow_partial = true});
   if (z.placements() != pair_like(plan))
     refuse_placements(operation, "z", z, format(pair_like(plan)));
 }
@@ -261,24 +258,33 @@ struct OuterGather {
                   "(as the indices, S(dim), S(dim+1))"}}};
     c.outputs = {{"y",
                   {sym("shape of z with K, W, H in place of its rows and columns")},
-                  {.text = kIndexRule}}};
+                  {.text = index_rule(plan.mesh)}}};
     c.messages = {
-        {Pass::forward, "relayout", kGrid, "z", 1,
-         number("peers with an overlap", sent_messages(plan.boxes)),
-         number("positions that others need", sent_elements(plan.boxes)) *
-             number("features", features()) * sym("e(z)")},
-        interval_scatter_add_message(
-            Pass::backward, plan.mesh, plan.panel,
-            sym("n(z)") / number("own rows", plan.panel.own.size()) * sym("acc"), "gradient")};
+        relayout_message(Pass::forward, kGrid, "z", plan.boxes, "positions that others need",
+                         sym("e(z)")),
+        relayout_message(Pass::backward, plan.mesh.axis_name(kCp0), "gradient", reversed(plan.sums),
+                         "sums for positions of others", sym("acc"))};
     c.saved = {
         {"row ids", number("own row ids", plan.row_ids.numel()), 8, false, BudgetClass::own},
         {"col ids", number("own col ids", plan.col_ids.numel()), 8, false, BudgetClass::own}};
     return c;
   }
 
+  ContractMessage relayout_message(Pass pass, std::string axis, const char* label,
+                                   const RelayoutPlan& moved, const char* positions,
+                                   const Formula& bytes) const {
+    return {pass,
+            "relayout",
+            std::move(axis),
+            label,
+            1,
+            number("peers with an overlap", sent_messages(moved)),
+            number(positions, sent_elements(moved)) * number("features", features()) * bytes};
+  }
+
   Tensors forward(FunctionContext& ctx, const Tensors& in) const {
-    const std::vector<Tensor> boxes =
-        relayout(plan.mesh, widened(plan.boxes, features()), own_tiles(in[0].local()), kGrid, "z");
+    const std::vector<Tensor> boxes = relayout(plan.mesh, widened(plan.boxes, features()),
+                                               own_tiles(in[0].local().contiguous()), kGrid, "z");
     Shape shape(plan.rows_of);
     shape.push_back(height());
     shape.insert(shape.end(), source.begin() + plan.dim + 2, source.end());
@@ -295,9 +301,8 @@ struct OuterGather {
 
   // z as one matrix [1, rows, cols * features] for each sample.
   std::vector<Tensor> own_tiles(const Tensor& z) const {
-    const Interval columns = own_columns(plan);
-    const Tensor tiles =
-        z.contiguous().view({own_batch(plan), plan.panel.own.size(), columns.size() * features()});
+    const Box& tile = plan.boxes.source.front();
+    const Tensor tiles = z.view({own_batch(plan), tile.rows.size(), tile.cols.size() * features()});
     std::vector<Tensor> all;
     for (std::int64_t b = 0; b < own_batch(plan); ++b) all.push_back(tiles.narrow(0, b, 1));
     return all;
@@ -307,11 +312,28 @@ struct OuterGather {
   void fill_window(const Tensor& values, std::int64_t k, const Tensor& window) const {
     const Box& box = plan.boxes.target[static_cast<std::size_t>(k)];
     if (box.area() == 0) return fill(window, 0);
-    const std::int64_t sample = k / (windows_of(plan) / own_batch(plan));
-    const Interval rows{box.rows.begin - sample * plan.rows, box.rows.end - sample * plan.rows};
-    const Tensor places =
-        outer_places(plan.row_ids.select(0, k), plan.col_ids.select(0, k), rows, box.cols);
-    gather_rows(values.view({box.area(), features()}), places, window);
+    gather_rows(values.view({box.area(), features()}),
+                places_in(box, k, plan.row_ids, plan.col_ids), window);
+  }
+
+  // The sums [1, rows, cols * features] of the entries [W * H, features] of a window.
+  Tensor window_sums(const Tensor& window, std::int64_t k, const Tensor& row_ids,
+                     const Tensor& col_ids) const {
+    const Box& box = plan.sums.target[static_cast<std::size_t>(k)];
+    const Tensor sums = Tensor::zeros({1, box.rows.size(), box.cols.size() * features()},
+                                      at_least_f32(window.dtype()), window.device());
+    if (box.area() > 0)
+      scatter_add_rows(window, places_in(box, k, row_ids, col_ids),
+                       sums.view({box.area(), features()}));
+    return sums;
+  }
+
+  // Of a window's entries [W * H] in its box, in whose rows samples are stacked.
+  Tensor places_in(const Box& box, std::int64_t k, const Tensor& row_ids,
+                   const Tensor& col_ids) const {
+    const std::int64_t origin = k / (windows_of(plan) / own_batch(plan)) * plan.rows;
+    return outer_places(row_ids.select(0, k), col_ids.select(0, k),
+                        {box.rows.begin - origin, box.rows.end - origin}, box.cols);
   }
 
   // (n - rows.begin) * cols.size() + m - cols.begin for n [..., W] and m [..., H], flat; below zero
@@ -328,23 +350,19 @@ struct OuterGather {
   }
 
   Tensors backward(FunctionContext& ctx, const Tensors& g) const {
-    const Interval need = plan.panel.need, columns = own_columns(plan);
-    const std::int64_t batch = own_batch(plan), windows = windows_of(plan) / batch;
     const Tensor gy =
-        g[0].local().contiguous().view({batch, windows * width() * height(), features()});
-    const Tensor sums = Tensor::zeros({batch, need.size() * columns.size(), features()},
-                                      at_least_f32(gy.dtype()), gy.device());
-    const Tensor inside = ids_inside(ctx.saved("col ids"), columns);
-    for (std::int64_t b = 0; b < batch; ++b)
-      scatter_add_rows(gy.select(0, b),
-                       outer_places(ctx.saved("row ids").narrow(0, b * windows, windows),
-                                    inside.narrow(0, b * windows, windows), need, columns),
-                       sums.select(0, b));
-    const Tensor own = interval_scatter_add(
-        plan.mesh, plan.panel, sums.view({batch, need.size(), columns.size() * features()}),
-        "gradient");
-    const DTensor gz = empty(source, gy.dtype(), plan.mesh, pair_like(plan));
-    copy(own.view(gz.local().shape()), gz.local());
+        g[0].local().contiguous().view({windows_of(plan), width() * height(), features()});
+    const Tensor row_ids = ctx.saved("row ids");
+    const Tensor col_ids = ids_inside(ctx.saved("col ids"), plan.columns);
+    std::vector<Tensor> sums;
+    for (std::int64_t k = 0; k < windows_of(plan); ++k)
+      sums.push_back(window_sums(gy.select(0, k), k, row_ids, col_ids));
+    const DeviceMesh mesh = plan.mesh.unflatten_cp();
+    const std::vector<Tensor> own = relayout_add(mesh, widened(plan.sums, features()), sums,
+                                                 plan.mesh.axis_name(kCp0), "gradient");
+    const DTensor gz = empty(source, gy.dtype(), mesh, pair_like(plan));
+    const std::vector<Tensor> tiles = own_tiles(gz.local());
+    for (std::size_t b = 0; b < own.size(); ++b) copy(own[b], tiles[b]);
     return {gz};
   }
 
@@ -371,11 +389,12 @@ OuterGatherPlan outer_gather_plan(const Var& idx_n, const Var& idx_m, int dim, s
   check_index_pair(MakePlan::name, n, idx_m.value(), dim);
   check_indices(MakePlan::name, {n, mask_n.value(), "idx_n", "mask_n"}, dim);
   check_indices(MakePlan::name, {idx_m.value(), mask_m.value(), "idx_m", "mask_m"}, dim);
-  if (rows < 1 || cols < 1 || rows % n.mesh().size(kCp0) != 0 || cols % n.mesh().size(kCp1) != 0)
+  const DeviceMesh grid = n.mesh().unflatten_cp();
+  if (rows < 1 || cols < 1 || rows % grid.size(kCp0) != 0 || cols % grid.size(kCp1) != 0)
     throw UnevenError({.problem = "rows divide by cp0 and columns by cp1",
                        .operation = MakePlan::name,
                        .tensor = "z",
-                       .found = fmt::format("{} x {} on {}", rows, cols, n.mesh().describe())});
+                       .found = fmt::format("{} x {} on {}", rows, cols, grid.describe())});
   const MakePlan make{
       std::make_shared<OuterGatherPlan>(frame_of(n, idx_m.value(), dim, rows, cols)),
       mask_n.value().defined(), mask_m.value().defined()};

@@ -30,12 +30,16 @@ Tensor draw_mask(Draw& draw, const Shape& shape, int dim, Masked masked) {
   return mask;
 }
 
-Problem draw_problem(const DeviceMesh& mesh, Draw& draw, Masked masked) {
+// Where the windows are: the same on all columns of the grid, or on its ranks.
+enum class Windows { rows, flat };
+
+Problem draw_problem(const DeviceMesh& mesh, Draw& draw, Masked masked, Windows on) {
   Problem p;
   p.dim = draw.below(3);
   const Placement dp =
       p.dim > 0 && draw.below(3) > 0 ? Placement{Shard{draw.below(p.dim)}} : Placement{Replicate{}};
-  const Placements single{dp, Shard{p.dim}, Replicate{}};
+  Placements single{dp, Shard{p.dim}};
+  if (on == Windows::rows) single.push_back(Replicate{});
   const Placements pair{dp, Shard{p.dim}, Shard{p.dim + 1}};
   const Shape batch = draw.shape(mesh, {dp}, p.dim);
   const auto with = [&](const Shape& rest) {
@@ -45,7 +49,8 @@ Problem draw_problem(const DeviceMesh& mesh, Draw& draw, Masked masked) {
   };
   const std::int64_t rows = mesh.size(kCp0) * (1 + draw.below(3));
   const std::int64_t cols = mesh.size(kCp1) * (1 + draw.below(3));
-  const std::int64_t windows = mesh.size(kCp0) * (1 + draw.below(3));
+  const int ranks = mesh.size(kCp0) * (on == Windows::flat ? mesh.size(kCp1) : 1);
+  const std::int64_t windows = ranks * (1 + draw.below(3));
   Shape features{rows, cols};
   for (int k = draw.below(3); k > 0; --k) features.push_back(1 + draw.below(3));
   const Shape n = with({windows, 1 + draw.below(3)}), m = with({windows, 1 + draw.below(3)});
@@ -59,10 +64,12 @@ Problem draw_problem(const DeviceMesh& mesh, Draw& draw, Masked masked) {
 
 }  // namespace
 
-TEST_CASE("outer gather: forward exact, gradients complete") {
+namespace {
+
+void check_gradients_and_exactness(Windows on) {
   for (const Masked masked : {Masked::random, Masked::second_half, Masked::all})
     on_all_meshes(8, [&](const DeviceMesh& mesh, Draw& draw) {
-      const Problem p = draw_problem(mesh, draw, masked);
+      const Problem p = draw_problem(mesh, draw, masked, on);
       Operand still = p.z;
       still.differentiable = false;
       const auto masked_both = [&](const Vars& in) {
@@ -75,6 +82,53 @@ TEST_CASE("outer gather: forward exact, gradients complete") {
           [&](const Vars& in) { return Vars{outer_gather(in[0], in[1], in[2], p.dim, {}, in[3])}; },
           {p.z, p.n, p.m, p.mask_m}, 1e-13);
     });
+}
+
+}  // namespace
+
+TEST_CASE("outer gather: forward exact, gradients complete") {
+  check_gradients_and_exactness(Windows::rows);
+}
+
+TEST_CASE("outer gather on the flat mesh: forward exact, gradients complete") {
+  check_gradients_and_exactness(Windows::flat);
+}
+
+TEST_CASE("outer gather: backward counts how often an element was read") {
+  on_all_meshes(8, [](const DeviceMesh& mesh, Draw& draw) {
+    const std::int64_t b = mesh.size(kDp), rows = 2 * mesh.size(kCp0), cols = 3 * mesh.size(kCp1);
+    const std::int64_t windows = 2 * mesh.size(kCp0) * mesh.size(kCp1);
+    const Tensor n = draw.integers({b, windows, 2}, -1, static_cast<int>(rows));  // -1: nothing
+    const Tensor m = draw.integers({b, windows, 3}, -1, static_cast<int>(cols));
+    const Tensor expected = Tensor::zeros({b, rows, cols}, DType::f64);
+    auto* counts = expected.host_data<double>();
+    for (std::int64_t i = 0; i < b; ++i)
+      for (std::int64_t k = 0; k < windows; ++k)
+        for (std::int64_t w = 0; w < 2; ++w)
+          for (std::int64_t h = 0; h < 3; ++h) {
+            const auto row = static_cast<std::int64_t>(n.item({i, k, w}));
+            const auto col = static_cast<std::int64_t>(m.item({i, k, h}));
+            if (row >= 0 && col >= 0) ++counts[(i * rows + row) * cols + col];
+          }
+    for (const bool flat : {false, true}) {
+      Placements single{Shard{0}, Shard{1}};
+      if (!flat) single.push_back(Replicate{});
+      const DeviceMesh on = flat ? mesh.flatten_cp() : mesh;
+      const auto index = [&](const Tensor& t) { return Var::constant(distribute(t, on, single)); };
+      Tape tape;
+      const Var z =
+          tape.input("z", zeros({b, rows, cols}, DType::f64, mesh, pair_placements()), true);
+      const Var y = outer_gather(z, index(n), index(m), 1);
+      CHECK(y.value().mesh() == on);
+      CHECK(y.value().placements() == single);
+      const Tensor ones = Tensor::full(y.value().shape(), 1, DType::f64);
+      mesh.clear_records();
+      tape.backward(y, distribute(ones, on, single));
+      for (const CommRecord& record : mesh.records()) CHECK(record.axis == (flat ? "cp" : "cp0"));
+      CHECK(z.grad().mesh() == mesh);
+      CHECK(to_values(full_tensor(z.grad())) == to_values(expected));
+    }
+  });
 }
 
 TEST_CASE("outer gather: the values are those of both indices") {
@@ -201,9 +255,63 @@ TEST_CASE("outer gather: other errors") {
       },
       "'idx_m'", "12", "0..11");
   require_error<RangeError>([&] { outer_gather(z, i, i, 4); }, "outer_gather");
-  const DeviceMesh flat = mesh.flatten_cp();
-  const Var on_flat = Var::constant(zeros({n, n, 2}, DType::i64, flat, {Shard{0}, Shard{1}}));
-  require_error<MeshError>([&] { outer_gather_plan(on_flat, on_flat, 1, n, n); }, "dp, cp0, cp1");
   if (mesh.size(kCp0) > 1)
     require_error<UnevenError>([&] { outer_gather_plan(i, i, 1, 7, n); }, "7 x 12");
+}
+
+TEST_CASE("outer gather on the flat mesh: what is refused") {
+  const DeviceMesh mesh = DeviceMesh::create(test_world(), squarest(test_ranks()));
+  const DeviceMesh flat = mesh.flatten_cp(),
+                   other = DeviceMesh::create(test_world(), squarest(test_ranks()));
+  const std::int64_t n = 12;
+  const auto index = [&](const DeviceMesh& on, const Placements& placements) {
+    return Var::constant(zeros({n, n, n}, DType::i64, on, placements));
+  };
+  const auto pair = [&](const DeviceMesh& on, const Placements& placements) {
+    return Var::constant(zeros({n, n, n, 2}, DType::f64, on, placements));
+  };
+  const Placements single{Shard{0}, Shard{1}};
+  const Var idx = index(flat, single), z = pair(mesh, pair_placements());
+  const OuterGatherPlan plan = outer_gather_plan(idx, idx, 1, n, n);
+  CHECK(outer_gather(z, plan).value().mesh() == flat);
+
+  // The indices' mesh is that of z or its flat view, nothing else.
+  for (const Var& foreign : {pair(other, pair_placements()), pair(flat, single)}) {
+    require_error<MeshError>([&] { outer_gather(foreign, plan); }, "outer_gather", "'z'", "mesh");
+    require_error<MeshError>([&] { outer_gather(foreign, idx, idx, 1); }, "'z'", "cp0=");
+  }
+  require_error<MeshError>(
+      [&] { outer_gather_plan(idx, index(mesh, single_placements()), 1, n, n); }, "'idx_m'", "cp=");
+  require_error<MeshError>(
+      [&] {
+        outer_gather_plan(
+            idx, idx, 1, n, n,
+            Var::constant(zeros({n, n, n}, DType::boolean, mesh, single_placements())));
+      },
+      "'mask_n'", "cp=");
+
+  int accepted = 0;
+  for (const Placements& three : every_placement(3)) {
+    if (!is_replicate(three.back())) continue;
+    const Placements placements{three[0], three[1]};
+    Var i;
+    try {
+      i = index(flat, placements);
+    } catch (const PlacementError&) {
+      continue;  // one dim sharded twice
+    }
+    INFO(format(placements));
+    const auto make = [&] { outer_gather_plan(i, i, 1, n, n); };
+    const bool fits = (!is_shard(three[0]) || is_shard(three[0], 0)) && is_shard(three[1], 1);
+    if (!fits) {
+      require_error<PlacementError>(make, "outer_gather_plan", "'idx_n'", format(placements),
+                                    "(S of a batch dim or R, S(dim))", "redistribute");
+    } else if (is_partial(three[0])) {
+      require_error<PartialError>(make, "outer_gather_plan", "'idx_n'", "Partial");
+    } else {
+      ++accepted;
+      CHECK_NOTHROW(make());
+    }
+  }
+  CHECK(accepted == 2);
 }

@@ -66,7 +66,8 @@ Result run(const DeviceMesh& mesh, const Operation& operation, const std::vector
   std::vector<Var> inputs;
   std::vector<std::uint64_t> before;
   for (const Operand& o : operands) {
-    const DTensor row_major = distribute(o.full, mesh, o.placements);
+    const bool flat = std::ssize(o.placements) < mesh.ndim();
+    const DTensor row_major = distribute(o.full, flat ? mesh.flatten_cp() : mesh, o.placements);
     const DTensor x = layout == Layout::row_major ? row_major : reversed(row_major);
     before.push_back(hash_of(x.local()));
     inputs.push_back(tape.input(fmt::format("operand {}", inputs.size()), x, o.differentiable));
@@ -81,7 +82,7 @@ Result run(const DeviceMesh& mesh, const Operation& operation, const std::vector
     const std::uint64_t stream = stream_id("upstream") + result.outputs.size();
     result.outputs.push_back(y.value());
     if (y.requires_grad())
-      seeds.push_back({y, uniform(y.value().shape(), y.value().dtype(), mesh,
+      seeds.push_back({y, uniform(y.value().shape(), y.value().dtype(), y.value().mesh(),
                                   y.value().placements(), {3, stream}, -1, 1)});
   }
   mesh.clear_records();

@@ -16,8 +16,8 @@
 namespace tessera {
 
 struct Operand {
-  Tensor full;  // equal on all ranks
-  Placements placements;
+  Tensor full;            // equal on all ranks
+  Placements placements;  // two on a mesh of three axes: it lies on the flat view
   bool differentiable = true;
 };
 using Operation = std::function<std::vector<Var>(const std::vector<Var>&)>;
