@@ -30,7 +30,7 @@ enum class InputKind {
 struct InputSpec {
   std::string name;
   Shape shape;
-  Placements placements;
+  Placements placements;  // two: the input lies on the flat view (dp, cp) of the mesh
   InputKind kind = InputKind::values;
   bool differentiable = true;
   double low = -1;

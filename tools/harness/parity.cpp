@@ -382,7 +382,8 @@ CaseResult run_parity(const Case& c, const Sizes& sizes, const DeviceMesh& mesh,
   Reference reference;
   reference.value = [&](const NamedResult& r) {
     const Tensor full = mesh.rank() == 0 ? serial.at(r.name).contiguous() : Tensor();
-    return distribute_from_root(full, mesh, r.value.placements(), r.value.shape(), r.value.dtype());
+    return distribute_from_root(full, r.value.mesh(), r.value.placements(), r.value.shape(),
+                                r.value.dtype());
   };
   compare(run, reference, mesh, result);
   return result;

@@ -79,8 +79,10 @@ Setup random_setup(const Case& c, const Problem& problem, const DeviceMesh& mesh
   setup.instance = c.build({mesh, at_least_f32(dtype)}, *problem.hyperparameters);
   randomize(*setup.instance.module, seed);
   setup.specs = problem.inputs;
-  for (const InputSpec& spec : problem.inputs)
-    setup.inputs.push_back(random_input(spec, mesh, dtype, seed));
+  for (const InputSpec& spec : problem.inputs) {
+    const bool flat = std::ssize(spec.placements) < mesh.ndim();
+    setup.inputs.push_back(random_input(spec, flat ? mesh.flatten_cp() : mesh, dtype, seed));
+  }
   setup.upstream = [seed](const DTensor& y, std::size_t number) {
     const RandomStream stream{seed, stream_id("gout") + number};
     return uniform(y.shape(), y.dtype(), y.mesh(), y.placements(), stream, -1, 1);

@@ -113,6 +113,13 @@ InputSpec as(InputSpec spec, const char* name, std::int64_t width) {
   return spec;
 }
 
+// On the flat mesh, as many windows as pairs of tokens.
+InputSpec flat(InputSpec spec) {
+  spec.shape[1] *= spec.shape[1];
+  spec.placements = {Shard{0}, Shard{1}};
+  return spec;
+}
+
 std::vector<Case> outer_gather_group() {
   return {
       operation(
@@ -141,6 +148,13 @@ std::vector<Case> outer_gather_group() {
                           as(first_half(s), "mask_m", 2)};
           },
           [](const Vars& in) { return Vars{outer_gather(in[0], in[1], in[2], -3, {}, in[3])}; }),
+      operation(
+          "outer_gather.flat", "Windows on all ranks of the grid, on the flat mesh",
+          [](const Sizes& s) {
+            return Inputs{pair(s, "z"), flat(as(anywhere(s), "idx_n", 2)),
+                          flat(as(anywhere(s), "idx_m", 3)), flat(as(mask(s), "mask_m", 3))};
+          },
+          [](const Vars& in) { return Vars{outer_gather(in[0], in[1], in[2], 1, {}, in[3])}; }),
   };
 }
 
