@@ -42,7 +42,8 @@ OuterGatherPlan outer_gather_plan(const Var& idx_n, const Var& idx_m, int dim, s
 // Row-major.
 // Messages: forward, one relayout of the parts of boxes; backward, the same in reverse, of sums.
 // Where the windows are the same on all columns of the grid, each rank adds up the entries of its
-// own columns, so that none counts twice, and sends over cp0 only. Saved: the ids.
+// own columns, so that none counts twice, and sends over cp0 only. Windows are summed one by one,
+// then in their order, so that gradients have the same bits on every mesh. Saved: the ids.
 Var outer_gather(const Var& z, const OuterGatherPlan& plan);
 Var outer_gather(const Var& z, const Var& idx_n, const Var& idx_m, int dim, const Var& mask_n = {},
                  const Var& mask_m = {});
