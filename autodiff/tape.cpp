@@ -266,8 +266,11 @@ std::vector<Var> TapeAccess::record(Tape& tape, std::string function, std::vecto
     result.output_ = results.size();
     result.requires_grad_ = is_floating(output.dtype());
     results.push_back(std::move(result));
-    facts.push_back(
-        {output.shape(), output.mesh(), gradient_placements(output.placements()), DTensor()});
+    facts.push_back({output.shape(),
+                     output.mesh(),
+                     output.dtype(),
+                     gradient_placements(output.placements()),
+                     {}});
   }
   for (Var& input : inputs)
     if (!input.is_leaf()) input.value_ = DTensor();  // the function saved what it needs
@@ -324,10 +327,14 @@ void Tape::run(Node& node) {
   std::vector<DTensor> upstream;
   bool any = false;
   for (Output& output : node.outputs) {
-    any = any || output.gradient.defined();
-    if (output.gradient.defined())
-      watch(output.gradient, node.function.c_str(), "gradient of output");
-    upstream.push_back(std::exchange(output.gradient, DTensor()));
+    DTensor gradient = std::exchange(output.gradient, DTensor());
+    if (gradient.defined()) {
+      any = true;
+      watch(gradient, node.function.c_str(), "gradient of output");
+      // Users in a wider dtype do not widen what is sent from here on.
+      gradient = gradient.to(output.dtype);
+    }
+    upstream.push_back(std::move(gradient));
   }
   if (!any) return;
   // Errors and ledgers of the backward pass name the layer of the forward pass.

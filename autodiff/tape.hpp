@@ -162,8 +162,9 @@ class Tape {
   struct Output {
     Shape shape;  // its memory lives only as long as somebody uses it
     DeviceMesh mesh;
+    DType dtype;
     Placements placements;  // of the gradient
-    DTensor gradient;       // undefined until one arrives
+    DTensor gradient;       // undefined until one arrives; perhaps in a wider dtype
   };
   using Backward =
       std::function<std::vector<DTensor>(FunctionContext&, const std::vector<DTensor>&)>;
@@ -212,9 +213,9 @@ inline void watch(const DTensor& x, const char* function, const char* tensor) {
 //   std::vector<DTensor> backward(FunctionContext&, const std::vector<DTensor>& gradients) const;
 // and perhaps data members as options. It takes any number of operands and gives one result or
 // more. Operands are checked against the contract before forward is called. backward is called with
-// one slot per result, undefined for those whose gradient nobody produced (zero), and returns one
-// slot per operand, undefined for those without gradient; it must be defined for every operand that
-// needs one. An F without backward has no gradient: its results are constants.
+// one slot per result, in its dtype, undefined if nobody produced its gradient (zero), and returns
+// one per operand, undefined without gradient; it must be defined for every operand that needs one.
+// An F without backward has no gradient: its results are constants.
 template <class F>
 std::vector<Var> apply_many(const F& function, const std::vector<Var>& inputs) {
   constexpr bool differentiable = requires(FunctionContext & ctx) {

@@ -137,6 +137,13 @@ DTensor DTensor::with_local(Tensor local) const {
   return from_local(std::move(local), mesh_, placements_, shape_, strides_);
 }
 
+DTensor DTensor::to(DType dtype) const {
+  if (this->dtype() == dtype) return *this;
+  DTensor y = empty_like(*this, dtype);
+  copy(local_, y.local());
+  return y;
+}
+
 std::string DTensor::describe() const {
   if (!defined()) return "an undefined tensor";
   return fmt::format("{} {} {} local {}", name_of(dtype()), format_shape(shape_),

@@ -37,6 +37,8 @@ class DTensor {
 
   // Same metadata, another local block of the same shape (and perhaps another dtype).
   DTensor with_local(Tensor local) const;
+  // The same values in another dtype, in the same order of dims in memory; itself if it has it.
+  DTensor to(DType dtype) const;
 
   std::string describe() const;  // "f32 [2, 12, 12, 16] (S0,S1,S2) local [1, 6, 6, 16]"
 

@@ -27,13 +27,6 @@ DType sum_dtype(DType dtype) {
   return is_floating(dtype) ? dtype : DType::i64;
 }
 
-DTensor converted(const DTensor& x, DType dtype) {
-  if (x.dtype() == dtype) return x;
-  const DTensor y = empty_like(x, dtype);
-  copy(x.local(), y.local());
-  return y;
-}
-
 // Which dims of which operand are reduced, and the way there and back.
 struct Reduction {
   std::vector<int> dims;  // ascending
@@ -156,7 +149,7 @@ struct ShardwiseMean {
   Tensors forward(FunctionContext&, const Tensors& in) const {
     const DTensor sum = folded(Fold::sum, in[0], over.dims, at_least_f32(in[0].dtype()));
     scale(factor(), sum.local());
-    return {over.finish(converted(sum, in[0].dtype()))};
+    return {over.finish(sum.to(in[0].dtype()))};
   }
   Tensors backward(FunctionContext&, const Tensors& g) const {
     return {over.spread(g[0], factor())};
@@ -287,7 +280,7 @@ struct ShardwiseSoftmax {
     const DTensor e = below_maximum(in[0], dim);
     unary(Unary::exp, e.local(), e.local());
     binary(Binary::divide, e.local(), sum_along(e, dim), e.local());
-    const DTensor y = converted(e, in[0].dtype());
+    const DTensor y = e.to(in[0].dtype());
     ctx.save_block("y", y.local(), y);
     return {y};
   }
@@ -315,7 +308,7 @@ struct ShardwiseLogSoftmax {
     const DTensor sum = folded(Fold::sum, e, {dim}, e.dtype());
     unary(Unary::log, sum.local(), sum.local());
     binary(Binary::subtract, shifted.local(), sum.local().expand(e.local().shape()), e.local());
-    const DTensor y = converted(e, in[0].dtype());
+    const DTensor y = e.to(in[0].dtype());
     ctx.save_block("y", y.local(), y);
     return {y};
   }

@@ -7,6 +7,7 @@
 #include "support/catch.hpp"
 #include "support/distributed.hpp"
 #include "support/mpi.hpp"
+#include "tessera/layers/substrate/elementwise.hpp"
 #include "tessera/layers/substrate/redistribute.hpp"
 #include "tessera/runtime/ops.hpp"
 
@@ -128,6 +129,30 @@ TEST_CASE("changes of placements and their gradients") {
     const Var after = redistribute(redistribute(before, c.to), c.from);
     CHECK(after.value().placements() == c.from);
     CHECK(to_values(after.value().local()) == to_values(before.value().local()));
+  });
+}
+
+TEST_CASE("gradients of wider users travel in the dtype of the values") {
+  on_all_meshes(2, [](const DeviceMesh& mesh, Draw& draw) {
+    const std::int64_t n = 2 * std::lcm(mesh.size(kCp0), mesh.size(kCp1));
+    const Tensor full = draw.values({2 * mesh.size(kDp), n, n}, 0.5, 1, DType::f32).to(DType::bf16);
+    const std::vector<Operand> pair{{full, pair_placements()}};
+    const std::vector<Operand> whole{{full, replicated_placements()}};
+    const auto widened = [](const Var& y) {
+      const DTensor& v = y.value();
+      return Vars{multiply(y, Var::constant(uniform(v.shape(), DType::f32, v.mesh(), v.placements(),
+                                                    {1, 2}, 0.5, 1)))};
+    };
+    const auto swapped = [&](const Vars& in) {
+      return widened(mesh_transpose(in[0], {Shard{0}, Shard{2}, Shard{1}}));
+    };
+    check_against_serial(mesh, swapped, pair, 1e-6);
+    const auto turned = [&](const Vars& in) { return widened(global_transpose(in[0], 1, 2)); };
+    check_against_serial(mesh, turned, pair, 1e-6);
+    const auto cut = [&](const Vars& in) {
+      return widened(redistribute(in[0], pair_placements()));
+    };
+    check_against_serial(mesh, cut, whole, 1e-6);
   });
 }
 

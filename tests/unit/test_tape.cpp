@@ -302,6 +302,17 @@ TEST_CASE("a function with several results is told which of them had a gradient"
   }
 }
 
+TEST_CASE("a function is given gradients in the dtype of its results") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  Tape tape;
+  const Var a = tape.input("a", vector_of({1, 2}, mesh).to(DType::bf16), true);
+  const Var b = tape.input("b", vector_of({3, 5}, mesh), false);
+  const Var y = apply_many(SumAndDifference{}, {a, a}).front();
+  tape.backward(product(b, y), vector_of({0.5, 1.001}, mesh));
+  CHECK(a.grad().dtype() == DType::bf16);
+  CHECK(to_values(a.grad().local()) == std::vector<double>{3, 10});  // 2 * 5.005, rounded
+}
+
 TEST_CASE("gradients of gradients are refused") {
   const DeviceMesh mesh = DeviceMesh::serial();
   Tape tape;
