@@ -4,7 +4,7 @@
 # entry for each rank count on the line `// ranks: 1 4 6` of that source:
 #   <level>.<name>           one rank, without launcher
 #   <level>.<name>.4ranks    through MPIEXEC_EXECUTABLE and its flags
-# Labels are `<level>` and `ranks-<n>`.
+# Labels are `<level>` and `ranks-<n>`. The target tests.<level> builds the tests of one level.
 function(tessera_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBRARIES")
   cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME level)
@@ -16,6 +16,10 @@ function(tessera_test name)
   target_link_libraries(${target} PRIVATE tessera_test_support ${arg_LIBRARIES})
   target_precompile_headers(${target} REUSE_FROM tessera_test_support)
   tessera_test_options(${target})
+  if(NOT TARGET tests.${level})
+    add_custom_target(tests.${level})
+  endif()
+  add_dependencies(tests.${level} ${target})
 
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   file(STRINGS ${source} line REGEX "^// ranks:( [0-9]+)+$" LIMIT_COUNT 1)

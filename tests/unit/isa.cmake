@@ -22,6 +22,7 @@ endforeach()
 
 if(NOT TESSERA_SANITIZERS)
   add_library(isa_control OBJECT isa_control.cpp)
+  add_dependencies(tests.unit isa_control)
   add_test(NAME unit.isa_symbols.control
     COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DNAMESPACES=tessera::kernels_v2
             "-DOBJECTS=$<TARGET_OBJECTS:isa_control>"
