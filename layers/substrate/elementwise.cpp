@@ -297,7 +297,8 @@ double rounded(double c, const Var& x) {
 
 // Collective: the first negative element of any rank is an error of all.
 void refuse_negative(const DTensor& x, double exponent) {
-  if (!x.defined() || !has_values(x.local())) return;
+  expect(x, "power", "x", {});  // the parts of a sum may well be negative
+  if (!has_values(x.local())) return;
   collective_try(x.mesh(), [&] {
     const std::vector<double> values = to_values(x.local());
     for (const double value : values)

@@ -40,7 +40,7 @@ Var maximum(double c, const Var& x);   // gradient where x >= c; saved: x >= c (
 // x^c; saved: x unless c is 0. Collective RangeError for a negative element and a c that is not
 // whole.
 Var power(const Var& x, double c);
-// Comparisons with the number rounded to x's dtype: bool, constants.
+// Comparisons with the number, rounded to the dtype of a floating x: bool, constants.
 Var equal(double c, const Var& x);    // c == x
 Var greater(double c, const Var& x);  // c > x
 Var less(double c, const Var& x);     // c < x

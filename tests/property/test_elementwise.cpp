@@ -433,3 +433,12 @@ TEST_CASE("a negative element under a root on one rank is an error of all ranks"
     CHECK(power(x, 2).value().defined());
   }
 }
+
+TEST_CASE("summands below zero are refused as Partial, not as a base of a power") {
+  const DeviceMesh mesh = DeviceMesh::create(test_world(), squarest(test_ranks()));
+  const Placements placements{Replicate{}, Partial{ReduceOp::sum}, Replicate{}};
+  const DTensor summands = zeros({2}, DType::f64, mesh, placements);
+  fill(summands.local(), -1);
+  const Var x = Var::constant(summands);
+  require_error<PartialError>([&] { power(x, 0.5); }, "power", "'x'", format(placements));
+}
