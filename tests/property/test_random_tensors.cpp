@@ -49,18 +49,10 @@ bool is_the_serial_draw(const Draws& draw, const Shape& shape, DType dtype, cons
   return true_on_all_ranks(silent && replicas && equal);
 }
 
-// Placements of three dims that are legal and hold no Partial.
+// Placements of three dims without Partial.
 std::vector<Placements> legal_placements() {
-  std::vector<Placements> legal;
-  for (const Placements& placements : every_placement(3)) {
-    std::vector<int> dims(3, 0);
-    bool fits = true;
-    for (const Placement& p : placements) {
-      fits = fits && !is_partial(p);
-      if (is_shard(p)) fits = fits && ++dims[static_cast<std::size_t>(std::get<Shard>(p).dim)] == 1;
-    }
-    if (fits) legal.push_back(placements);
-  }
+  std::vector<Placements> legal = every_placement(3);
+  std::erase_if(legal, has_partial);
   return legal;
 }
 

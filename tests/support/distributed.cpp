@@ -216,8 +216,22 @@ std::vector<Placements> every_placement(int ndim) {
   std::vector<Placements> all;
   for (const Placement& a : one)
     for (const Placement& b : one)
-      for (const Placement& c : one) all.push_back({a, b, c});
+      for (const Placement& c : one) {
+        const auto same_dim = [](const Placement& p, const Placement& q) {
+          return is_shard(p) && p == q;
+        };
+        if (!same_dim(a, b) && !same_dim(a, c) && !same_dim(b, c)) all.push_back({a, b, c});
+      }
   return all;
+}
+
+bool has_partial(const Placements& placements) {
+  return std::any_of(placements.begin(), placements.end(), is_partial);
+}
+
+bool shards(const Placements& placements, int dim) {
+  return std::any_of(placements.begin(), placements.end(),
+                     [dim](const Placement& p) { return is_shard(p, dim); });
 }
 
 }  // namespace tessera

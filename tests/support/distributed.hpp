@@ -66,8 +66,10 @@ void on_all_meshes(int draws, const Problem& problem) {
   }
 }
 
-// All placements of a tensor of `ndim` dims on a mesh of three axes: R, every S(d), P(sum) for each
-// axis, legal or not.
+// All placements of a tensor of `ndim` dims on a mesh of three axes that can exist: R, P(sum) and
+// every S(d) for each axis, no dim twice.
 std::vector<Placements> every_placement(int ndim);
+bool has_partial(const Placements& placements);
+bool shards(const Placements& placements, int dim);
 
 }  // namespace tessera
