@@ -8,7 +8,10 @@
 #include "support/catch.hpp"
 #include "support/distributed.hpp"
 #include "support/mpi.hpp"
+#include "tessera/layers/substrate/elementwise.hpp"
 #include "tessera/layers/substrate/outer.hpp"
+#include "tessera/layers/substrate/redistribute.hpp"
+#include "tessera/layers/substrate/reduce.hpp"
 
 using namespace tessera;
 
@@ -231,4 +234,36 @@ TEST_CASE("other refusals of pairs") {
   if (mesh.size(kCp0) == mesh.size(kCp1)) return;
   const Var uneven = single({1, mesh.size(kCp0), 3}, DType::f64);
   require_error<UnevenError>([&] { outer_op(uneven, Outer::sum); }, "outer_op", "x");
+}
+
+// The divisor of an outer product mean: how many rows of an alignment hold both tokens of a pair.
+// That differs from pair to pair as soon as rows have gaps.
+TEST_CASE("the rows that two tokens share are counted for each pair") {
+  on_all_meshes(2, [](const DeviceMesh& mesh, Draw& draw) {
+    const std::int64_t n = 4 * std::lcm(mesh.size(kCp0), mesh.size(kCp1));
+    const std::int64_t depth = 6 * mesh.size(kCp0);
+    const std::int64_t batch = mesh.size(kDp);
+    const Tensor mask = draw.booleans({batch, depth, n}).to(DType::f64);
+    const Var m = Var::constant(distribute(mask, mesh, pair_placements()));
+    const Var whole = local_transpose(replicate(replicate(m, kCp0), kCp1), 1, 2);
+    const Var both = outer_op(shard(whole, kCp0, 1), Outer::multiply);
+    const Var count = maximum(1.0, shardwise_sum(both, -1));
+    CHECK(count.value().placements() == pair_placements());
+
+    const std::vector<double> found = to_values(full_tensor(count.value()));
+    bool differs = false;
+    for (std::int64_t b = 0; b < batch; ++b)
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t j = 0; j < n; ++j) {
+          double rows = 0, of_first = 0;
+          for (std::int64_t s = 0; s < depth; ++s) {
+            rows += mask.item({b, s, i}) * mask.item({b, s, j});
+            of_first += mask.item({b, s, 0});
+          }
+          const auto at = static_cast<std::size_t>((b * n + i) * n + j);
+          REQUIRE(found[at] == std::max(1.0, rows));
+          differs = differs || found[at] != std::max(1.0, of_first);
+        }
+    CHECK(differs);
+  });
 }

@@ -86,9 +86,9 @@ Case linear(const char* name, Class c, bool bias) {
   return k;
 }
 
-Case layer_norm_case() {
+Case layer_norm_case(const char* name) {
   Case k;
-  k.name = "layer_norm";
+  k.name = name;
   k.description = "LayerNorm on a pair tensor";
   k.inputs = {input("x", Class::pair)};
   k.problem = [inputs = k.inputs](const Sizes& s) {
@@ -173,7 +173,10 @@ std::vector<Case> layer_cases() {
       linear("linear", Class::pair, true),
       linear("linear_single", Class::single, true),
       linear("linear_no_bias", Class::pair, false),
-      layer_norm_case(),
+      linear("substrate.linear", Class::pair, true),
+      linear("substrate.linear.no_bias", Class::single, false),
+      layer_norm_case("layer_norm"),
+      layer_norm_case("substrate.layer_norm"),
       sigmoid_gate_case(),
       transition("transition", Class::pair, false),
       transition("transition_outdim", Class::single, true),
