@@ -59,7 +59,7 @@ std::string table_header(const RunDescription& run) {
       version(), run.mesh.ranks(), run.mesh.ranks() == 1 ? "" : "s", format(run.mesh),
       name_of(run.dtype), name_of(run.device), instruction_set(), thread_count(),
       thread_count() == 1 ? "" : "s", run.seed);
-  text += fmt::format("{:<34} {:<6} {:>9} {:<26} {:>6} {:>10} {:>10} {:>5} {:>10} {:>8}  {}\n",
+  text += fmt::format("{:<38} {:<6} {:>9} {:<26} {:>6} {:>10} {:>10} {:>5} {:>10} {:>8}  {}\n",
                       "case", "kind", "max rel", "in", "params", "saved", "peak", "msgs", "sent",
                       "seconds", "");
   return text;
@@ -68,7 +68,7 @@ std::string table_header(const RunDescription& run) {
 std::string table_row(const CaseResult& r) {
   const Sum forward = sum_of(r.forward), backward = sum_of(r.backward);
   std::string text = fmt::format(
-      "{:<34} {:<6} {:>9.1e} {:<26} {:>6} {:>10} {:>10} {:>5} {:>10} {:>8.3f}  {}\n", r.name,
+      "{:<38} {:<6} {:>9.1e} {:<26} {:>6} {:>10} {:>10} {:>5} {:>10} {:>8.3f}  {}\n", r.name,
       name_of(r.kind), r.worst().max_rel, r.worst().tensor, r.params_checked,
       format_bytes(r.saved_bytes), format_bytes(r.peak_bytes), forward.messages + backward.messages,
       format_bytes(forward.bytes + backward.bytes), r.seconds, r.pass() ? "pass" : "FAIL");
