@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
+#include <utility>
 
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/error.hpp"
@@ -131,24 +131,32 @@ void copy_own(const RelayoutPlan& plan, const std::vector<Tensor>& from,
   }
 }
 
-// Sends and receives the parts of other ranks. `meanwhile` runs while they are on their way.
-void transfer(const DeviceMesh& mesh, const RelayoutPlan& plan, const std::vector<Tensor>& from,
-              const std::vector<Tensor>& into, const OpLabel& label,
-              const std::function<void()>& meanwhile) {
-  const std::vector<Message> leaving = messages_of(plan.sends, from, plan.rank);
-  const std::vector<Message> coming = messages_of(plan.receives, into, plan.rank);
+// Parts of other ranks on their way.
+struct Transfer {
+  Pending pending;
+  std::vector<Message> coming;
+
+  void finish() {
+    pending.wait();
+    for (const Message& m : coming)
+      if (m.packed) pack(m.views, m.data, false);
+    coming.clear();
+  }
+};
+
+Transfer start_transfer(const DeviceMesh& mesh, const RelayoutPlan& plan,
+                        const std::vector<Tensor>& from, const std::vector<Tensor>& into,
+                        const OpLabel& label) {
+  std::vector<Message> coming = messages_of(plan.receives, into, plan.rank);
   std::vector<Outgoing> sends;
   std::vector<Incoming> receives;
-  for (const Message& m : leaving) {
+  for (const Message& m : messages_of(plan.sends, from, plan.rank)) {
     if (m.packed) pack(m.views, m.data, true);
     sends.push_back({m.peer, m.data});
   }
   for (const Message& m : coming) receives.push_back({m.peer, m.data});
-  Pending pending = exchange(mesh, label, sends, receives);
-  meanwhile();
-  pending.wait();
-  for (const Message& m : coming)
-    if (m.packed) pack(m.views, m.data, false);
+  Pending pending = exchange(mesh, label, std::move(sends), std::move(receives));
+  return {std::move(pending), std::move(coming)};
 }
 
 // A tensor for each part that comes; the own ones are where they are.
@@ -172,16 +180,41 @@ std::vector<Tensor> part_tensors(const RelayoutPlan& plan, const std::vector<Ten
 
 }  // namespace
 
-std::vector<Tensor> relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
-                             const std::vector<Tensor>& source, const std::string& axis,
-                             const std::string& label, CallSite where) {
+struct PendingRelayout::State {
+  Transfer transfer;
+  std::vector<Tensor> target;
+};
+
+PendingRelayout::PendingRelayout(std::unique_ptr<State> state) : state_(std::move(state)) {}
+PendingRelayout::PendingRelayout(PendingRelayout&&) noexcept = default;
+PendingRelayout& PendingRelayout::operator=(PendingRelayout&&) noexcept = default;
+PendingRelayout::~PendingRelayout() = default;
+
+void PendingRelayout::progress() {
+  state_->transfer.pending.progress();
+}
+
+std::vector<Tensor> PendingRelayout::wait() {
+  state_->transfer.finish();
+  return std::move(state_->target);
+}
+
+PendingRelayout start_relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
+                               const std::vector<Tensor>& source, const std::string& axis,
+                               const std::string& label, CallSite where) {
   check_source(mesh, plan, source, label);
   const std::vector<Tensor> target = make_targets(plan, source);
   const std::vector<Tensor> from = views_of(source, plan.source, plan.sends);
   const std::vector<Tensor> into = views_of(target, plan.target, plan.receives);
-  transfer(mesh, plan, from, into, {kOperation, axis, label, where},
-           [&] { copy_own(plan, from, into); });
-  return target;
+  Transfer transfer = start_transfer(mesh, plan, from, into, {kOperation, axis, label, where});
+  copy_own(plan, from, into);
+  return PendingRelayout(std::make_unique<PendingRelayout::State>(std::move(transfer), target));
+}
+
+std::vector<Tensor> relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
+                             const std::vector<Tensor>& source, const std::string& axis,
+                             const std::string& label, CallSite where) {
+  return start_relayout(mesh, plan, source, axis, label, where).wait();
 }
 
 std::vector<Tensor> relayout_add(const DeviceMesh& mesh, const RelayoutPlan& plan,
@@ -192,12 +225,12 @@ std::vector<Tensor> relayout_add(const DeviceMesh& mesh, const RelayoutPlan& pla
   const Tensor& like = target.front();
   const std::vector<Tensor> from = views_of(target, back.source, back.sends);
   const std::vector<Tensor> parts = part_tensors(back, from, like);
+  Transfer transfer = start_transfer(mesh, back, from, parts, {kOperation, axis, label, where});
   std::vector<Tensor> sums;
-  transfer(mesh, back, from, parts, {kOperation, axis, label, where}, [&] {
-    for (const Box& box : back.target)
-      sums.push_back(Tensor::zeros({like.size(0), box.rows.size(), box.cols.size()}, like.dtype(),
-                                   like.device()));
-  });
+  for (const Box& box : back.target)
+    sums.push_back(Tensor::zeros({like.size(0), box.rows.size(), box.cols.size()}, like.dtype(),
+                                 like.device()));
+  transfer.finish();
   const std::vector<Tensor> into = views_of(sums, back.target, back.receives);
   for (std::size_t k = 0; k < parts.size(); ++k) add(1, into[k], 1, parts[k], into[k]);
   return sums;

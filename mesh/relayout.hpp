@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,25 @@ std::int64_t sent_messages(const RelayoutPlan& plan);
 std::vector<Tensor> relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
                              const std::vector<Tensor>& source, const std::string& axis,
                              const std::string& label, CallSite where = CallSite::current());
+
+// The same, started only, so that several can be on their way. The source must stay as it is until
+// wait() has returned the targets.
+class [[nodiscard]] PendingRelayout {
+ public:
+  struct State;
+  explicit PendingRelayout(std::unique_ptr<State> state);
+  PendingRelayout(PendingRelayout&&) noexcept;
+  PendingRelayout& operator=(PendingRelayout&&) noexcept;
+  ~PendingRelayout();
+  void progress();  // lets MPI move data
+  std::vector<Tensor> wait();
+
+ private:
+  std::unique_ptr<State> state_;
+};
+PendingRelayout start_relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
+                               const std::vector<Tensor>& source, const std::string& axis,
+                               const std::string& label, CallSite where = CallSite::current());
 // The adjoint: target[k] is [batch, rows, cols] of plan.target; returns tensors of plan.source, the
 // sum over all target pieces that hold an element, zero where none does. Added in the order of the
 // ranks, the own parts in their place: reproducible. Floating.

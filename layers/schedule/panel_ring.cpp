@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/memory.hpp"
@@ -37,9 +38,15 @@ class Window {
         is_x ? x_panels(rows, cols, global_rows, global_cols, operand.contracted)
              : y_panels(rows, cols, global_rows, global_cols, operand.contracted);
     const RelayoutPlan plan = on_mesh(plan_relayout(at_rest, skewed, mesh.rank() - first), first);
-    for (Tensor& panel :
-         relayout(mesh, plan, {operand.tile}, "cp0+cp1", fmt::format("skew {}", operand.name)))
-      panels_.push_back(std::move(panel));
+    skew_.emplace(start_relayout(mesh, plan, {operand.tile}, "cp0+cp1",
+                                 fmt::format("skew {}", operand.name)));
+  }
+
+  // Ends the skew, which began with the window.
+  void arrive() {
+    const PurposeScope purpose(Purpose::communication);
+    for (Tensor& panel : skew_->wait()) panels_.push_back(std::move(panel));
+    skew_.reset();
   }
 
   const Tensor& front() const { return panels_.front(); }
@@ -64,6 +71,7 @@ class Window {
   const DeviceMesh& mesh_;
   const Operand& operand_;
   int axis_;
+  std::optional<PendingRelayout> skew_;
   std::deque<Tensor> panels_;
   Tensor spare_;
 };
@@ -75,6 +83,8 @@ void contract_group(const DeviceMesh& mesh, const Operand& x, const Operand& y,
                                          mesh.coordinate(kCp1));
   Window x_window(mesh, x, true);
   Window y_window(mesh, y, false);
+  x_window.arrive();
+  y_window.arrive();
   for (int t = 0; t < plan.panels; ++t) {
     Pending x_moving, y_moving;
     if (plan.x_moves(t)) x_moving = x_window.start();
