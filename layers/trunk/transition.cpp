@@ -20,7 +20,8 @@ struct TransitionFunction {
   using Operands = std::array<DTensor, 6>;
 
   Contract contract() const {
-    const Formula dim = sym("dim"), hidden = sym("hidden"), out = sym("out"), positions = sym("M");
+    const Formula dim = sym("dim"), hidden = sym("hidden"), out = sym("out");
+    const Formula positions = sym("n(x)") / dim;
     return {.inputs = {{"x", {sym("..."), dim}, {PlacementRule::Kind::whole_last}},
                        parameter_operand("norm.weight", {dim}),
                        parameter_operand("norm.bias", {dim}),
@@ -29,9 +30,9 @@ struct TransitionFunction {
                        parameter_operand("fc3.weight", {out, hidden})},
             .outputs = {{"y", {sym("..."), out}, {PlacementRule::Kind::like_first}}},
             .messages = {},
-            .saved = {{"x", positions * dim, sym("e")},
-                      {"mean", positions, sym("acc")},
-                      {"rstd", positions, sym("acc")}}};
+            .saved = {saved_block("x"),
+                      {"mean", positions, sym("acc"), false, BudgetClass::own},
+                      {"rstd", positions, sym("acc"), false, BudgetClass::own}}};
   }
 
   DTensor forward(FunctionContext& ctx, const Operands& in) const {
@@ -46,15 +47,12 @@ struct TransitionFunction {
     const Tensor y =
         math::transition_forward(rows, weights, mean, rstd).view(with_last(x.local().shape(), out));
 
-    const BudgetClass budget = budget_of(x.placements());
-    const Shape positions(x.shape().begin(), x.shape().end() - 1);
-    ctx.save("x", x, budget);
-    ctx.save("mean", mean, budget, positions);
-    ctx.save("rstd", rstd, budget, positions);
+    ctx.save("x", x);
+    ctx.save("mean", mean, BudgetClass::own, mean.shape());
+    ctx.save("rstd", rstd, BudgetClass::own, rstd.shape());
     for (std::size_t k = 1; k < in.size(); ++k) ctx.save(inputs[k], in[k], BudgetClass::parameter);
     const Shape shape = with_last(x.shape(), out);
-    return DTensor::from_local(y, x.mesh(), x.placements(), shape,
-                               carry_strides(x.shape(), x.strides(), shape));
+    return DTensor::from_local(y, x.mesh(), x.placements(), shape, row_major_strides(shape));
   }
 
   Operands backward(FunctionContext& ctx, const DTensor& gradient) const {
@@ -67,7 +65,7 @@ struct TransitionFunction {
     const Shape shape = with_last(gradient.shape(), x.size(-1));
     Operands out;
     out[0] = DTensor::from_local(d.x.view(x.shape()), gradient.mesh(), gradient.placements(), shape,
-                                 carry_strides(gradient.shape(), gradient.strides(), shape));
+                                 row_major_strides(shape));
     const std::array parts{d.weights.norm_weight, d.weights.norm_bias, d.weights.fc1, d.weights.fc2,
                            d.weights.fc3};
     for (std::size_t k = 0; k < parts.size(); ++k)

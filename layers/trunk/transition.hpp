@@ -5,7 +5,7 @@
 //   Parameters, in order: norm.weight, norm.bias [dim]; fc1.weight, fc2.weight [hidden, dim];
 //   fc3.weight [out, hidden].
 //   Messages: none; the parameter gradients are summands on the axes that shard x.
-//   Saved (class of x's placements): x (dim channels) and the statistics of the norm (2, in acc);
+//   Saved (the own block): x (dim channels) and the statistics of the norm (2, in acc);
 //   the hidden units are formed again.
 //   Source: Shazeer, arXiv:2002.05202; Boltz-2 class of models.
 #pragma once

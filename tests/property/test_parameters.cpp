@@ -153,6 +153,11 @@ TEST_CASE("layers do not ask how operands lie in memory") {
         layer.initialize(1);
         return Vars{layer.forward(in[0])};
       },
+      [&](const Vars& in) {
+        Transition layer(build(in), 5, 7, 3);
+        layer.initialize(1);
+        return Vars{layer.forward(in[0])};
+      },
       [&](const Vars& in) { return Vars{LayerNorm(build(in), {5}, Affine::none).forward(in[0])}; },
       [&](const Vars& in) {
         LayerNorm layer(build(in), {4, 5}, Affine::weight_and_bias);
