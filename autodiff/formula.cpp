@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <numeric>
+#include <utility>
 
 #include "tessera/runtime/error.hpp"
 
@@ -84,6 +85,10 @@ Formula Formula::binary(const Formula& a, const Formula& b, char operation) {
     }
   };
   return Formula(std::make_shared<const Node>(Node{text, "", binds, value}));
+}
+
+Formula number(std::string text, std::int64_t value) {
+  return Formula::function(std::move(text), [value](const Symbols&) { return value; });
 }
 
 Formula operator+(const Formula& a, const Formula& b) {

@@ -41,4 +41,7 @@ class Formula {
   std::shared_ptr<const Node> node_;
 };
 
+// A number that this rank has found out, under a name: "own windows".
+Formula number(std::string text, std::int64_t value);
+
 }  // namespace tessera

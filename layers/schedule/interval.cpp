@@ -80,9 +80,6 @@ void check_rows(const char* operation, const std::string& label, const Tensor& x
 
 ContractMessage message_of(Pass pass, const DeviceMesh& mesh, int axis, const Parts& leaving,
                            const char* rows, const Formula& row_bytes, std::string label) {
-  const auto number = [](const char* text, std::int64_t value) {
-    return Formula::function(text, [value](const Symbols&) { return value; });
-  };
   return {pass,
           kOperation,
           mesh.axis_name(axis),

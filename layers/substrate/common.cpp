@@ -15,6 +15,14 @@ DTensor carried(const DTensor& x, const Shape& shape, const Tensor& block) {
   return y;
 }
 
+DTensor folded(Fold op, const DTensor& x, const std::vector<int>& dims, DType dtype) {
+  Shape shape = x.shape();
+  for (const int dim : dims) shape[static_cast<std::size_t>(dim)] = 1;
+  const DTensor y = empty_carried(x, shape, x.placements(), dtype);
+  fold(op, x.local(), dims, y.local());
+  return y;
+}
+
 void require_floating(const Var& x, const char* operation, const char* tensor) {
   if (!x.value().defined() || is_floating(x.value().dtype())) return;
   throw TypeError({.problem = "only floating tensors are accepted",

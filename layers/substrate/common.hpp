@@ -9,16 +9,13 @@
 
 #include "tessera/autodiff/tape.hpp"
 #include "tessera/mesh/dtensor.hpp"
+#include "tessera/runtime/fold.hpp"
 
 namespace tessera {
 
 // Terms of contracts.
 inline Formula sym(const char* name) {
   return Formula::symbol(name);
-}
-// A number that this rank has found out, under a name.
-inline Formula number(std::string text, std::int64_t value) {
-  return Formula::function(std::move(text), [value](const Symbols&) { return value; });
 }
 inline ContractTensor parameter_operand(const char* name, std::vector<Formula> shape) {
   return {name, std::move(shape), {PlacementRule::Kind::replicated}};
@@ -47,6 +44,9 @@ inline DTensor like_parameter(const Tensor& local, const DeviceMesh& mesh) {
 // A row-major block as that of a tensor placed as x, whose dims lie in memory in the order of x's:
 // the block itself, or a copy.
 DTensor carried(const DTensor& x, const Shape& shape, const Tensor& block);
+
+// x folded along dims that are not sharded; they keep size 1, and the dims their order in memory.
+DTensor folded(Fold op, const DTensor& x, const std::vector<int>& dims, DType dtype);
 
 // TypeError for integers and booleans.
 void require_floating(const Var& x, const char* operation, const char* tensor);

@@ -130,15 +130,10 @@ struct OuterOp {
     if (op == Outer::cdist) {
       const DType dtype = promote(in[0].dtype(), in.back().dtype());
       lines.push_back(
-          {"y",
-           sym("n(x)") / size_named("C", shape.back()) * (size_named("N", shape[1]) / sym("R1")),
+          {"y", sym("n(x)") / number("C", shape.back()) * (number("N", shape[1]) / sym("R1")),
            static_cast<std::int64_t>(size_of(dtype)), false, BudgetClass::own});
     }
     return lines;
-  }
-
-  static Formula size_named(const char* name, std::int64_t size) {
-    return Formula::function(name, [size](const Symbols&) { return size; });
   }
 
   Binary binary_form() const {

@@ -39,8 +39,7 @@ std::vector<ContractMessage> transition_messages(Pass pass, const DeviceMesh& me
     const Placement& a = at(from, axis);
     const Placement& b = at(to, axis);
     if (a == b) continue;
-    const Formula size = Formula::function(mesh.axis_name(axis),
-                                           [n = mesh.size(axis)](const Symbols&) { return n; });
+    const Formula size = number(mesh.axis_name(axis), mesh.size(axis));
     if (is_partial(a)) {
       const ReduceOp op = std::get<Partial>(a).op;
       const bool scatters = is_shard(b) && (op == ReduceOp::sum || op == ReduceOp::avg);

@@ -73,17 +73,9 @@ struct Reduction {
   Formula result_elements(const DTensor& x) const {
     std::int64_t reduced = 1;
     for (const int dim : dims) reduced *= x.local().size(dim);
-    return sym("n(x)") /
-           Formula::function("size of dims", [reduced](const Symbols&) { return reduced; });
+    return sym("n(x)") / number("size of dims", reduced);
   }
 };
-
-// Along dims that are not sharded; they keep size 1.
-DTensor folded(Fold op, const DTensor& x, const std::vector<int>& dims, DType dtype) {
-  const DTensor y = empty_carried(x, with_ones(x.shape(), dims), x.placements(), dtype);
-  fold(op, x.local(), dims, y.local());
-  return y;
-}
 
 struct ShardedSum {
   static constexpr const char* name = "sharded_sum";
@@ -251,79 +243,6 @@ struct ShardwiseNorm {
   }
 };
 
-// x minus its maximum along a dim, in at least f32.
-DTensor below_maximum(const DTensor& x, int dim) {
-  const DTensor shifted = empty_like(x, at_least_f32(x.dtype()));
-  const DTensor top = folded(Fold::maximum, x, {dim}, shifted.dtype());
-  binary(Binary::subtract, x.local(), top.local().expand(x.local().shape()), shifted.local());
-  return shifted;
-}
-
-Tensor sum_along(const DTensor& x, int dim) {
-  return folded(Fold::sum, x, {dim}, x.dtype()).local().expand(x.local().shape());
-}
-
-Contract softmax_contract(int dim) {
-  return {
-      .inputs = {{"x", any_shape(), {PlacementRule::Kind::whole, {}, {dim}, "any S/R, dim whole"}}},
-      .outputs = {{"y", same_shape("x"), {PlacementRule::Kind::like_first}}},
-      .messages = {},
-      .saved = {saved_block("y", "x", sym("e(x)"))}};
-}
-
-struct ShardwiseSoftmax {
-  static constexpr const char* name = "shardwise_softmax";
-  int dim;
-
-  Contract contract(const Tensors&) const { return softmax_contract(dim); }
-  Tensors forward(FunctionContext& ctx, const Tensors& in) const {
-    const DTensor e = below_maximum(in[0], dim);
-    unary(Unary::exp, e.local(), e.local());
-    binary(Binary::divide, e.local(), sum_along(e, dim), e.local());
-    const DTensor y = e.to(in[0].dtype());
-    ctx.save_block("y", y.local(), y);
-    return {y};
-  }
-  // y (g - sum of g y)
-  Tensors backward(FunctionContext& ctx, const Tensors& g) const {
-    const Tensor& y = ctx.saved("y");
-    const DTensor work = empty_like(g[0], at_least_f32(g[0].dtype()));
-    binary(Binary::multiply, g[0].local(), y, work.local());
-    binary(Binary::subtract, g[0].local(), sum_along(work, dim), work.local());
-    const DTensor dx = empty_like(g[0], g[0].dtype());
-    binary(Binary::multiply, work.local(), y, dx.local());
-    return {dx};
-  }
-};
-
-struct ShardwiseLogSoftmax {
-  static constexpr const char* name = "shardwise_log_softmax";
-  int dim;
-
-  Contract contract(const Tensors&) const { return softmax_contract(dim); }
-  Tensors forward(FunctionContext& ctx, const Tensors& in) const {
-    const DTensor shifted = below_maximum(in[0], dim);
-    const DTensor e = empty_like(shifted, shifted.dtype());
-    unary(Unary::exp, shifted.local(), e.local());
-    const DTensor sum = folded(Fold::sum, e, {dim}, e.dtype());
-    unary(Unary::log, sum.local(), sum.local());
-    binary(Binary::subtract, shifted.local(), sum.local().expand(e.local().shape()), e.local());
-    const DTensor y = e.to(in[0].dtype());
-    ctx.save_block("y", y.local(), y);
-    return {y};
-  }
-  // g - exp(y) (sum of g)
-  Tensors backward(FunctionContext& ctx, const Tensors& g) const {
-    const DTensor work = empty_like(g[0], at_least_f32(g[0].dtype()));
-    const DTensor sum = folded(Fold::sum, g[0], {dim}, work.dtype());
-    unary(Unary::exp, ctx.saved("y"), work.local());
-    binary(Binary::multiply, work.local(), sum.local().expand(work.local().shape()), work.local());
-    const DTensor dx = empty_like(g[0], g[0].dtype());
-    binary(Binary::subtract, g[0].local(), work.local(), dx.local());
-    return {dx};
-  }
-};
-
 struct ShardwiseDistogram {
   static constexpr const char* name = "shardwise_distogram";
   std::vector<double> edges;
@@ -383,24 +302,9 @@ Reduction reduction(const Var& x, std::vector<int> dims, bool keepdim, const cha
   return {std::move(dims), keepdim, x.value().shape(), x.value().placements()};
 }
 
-void require_floating(const Var& x, const char* operation) {
-  if (is_floating(x.value().dtype())) return;
-  throw TypeError({.problem = "a floating tensor is needed",
-                   .operation = operation,
-                   .tensor = "x",
-                   .found = x.value().describe(),
-                   .expected = "f64, f32, bf16"});
-}
-
 template <class F>
 Var reduce(const Var& x, int dim, bool keepdim) {
   return apply_many(F{reduction(x, {dim}, keepdim, F::name)}, {x}).front();
-}
-
-template <class F>
-Var normalize(const Var& x, int dim) {
-  require_floating(x, F::name);
-  return apply_many(F{normalize_dim(dim, x.value().ndim(), F::name)}, {x}).front();
 }
 
 void check_offset(const DTensor& x, const Tensor& offset) {
@@ -434,7 +338,7 @@ Var shardwise_sum(const Var& x, int dim, bool keepdim) {
 }
 
 Var shardwise_mean(const Var& x, int dim, bool keepdim) {
-  require_floating(x, ShardwiseMean::name);
+  require_floating(x, ShardwiseMean::name, "x");
   return reduce<ShardwiseMean>(x, dim, keepdim);
 }
 
@@ -451,16 +355,8 @@ Var shardwise_argmax(const Var& x, int dim, bool keepdim) {
 }
 
 Var shardwise_norm(const Var& x, int dim, bool keepdim) {
-  require_floating(x, ShardwiseNorm::name);
+  require_floating(x, ShardwiseNorm::name, "x");
   return reduce<ShardwiseNorm>(x, dim, keepdim);
-}
-
-Var shardwise_softmax(const Var& x, int dim) {
-  return normalize<ShardwiseSoftmax>(x, dim);
-}
-
-Var shardwise_log_softmax(const Var& x, int dim) {
-  return normalize<ShardwiseLogSoftmax>(x, dim);
 }
 
 Var shardwise_distogram(const Var& x, const std::vector<double>& edges) {

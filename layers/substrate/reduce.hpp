@@ -29,10 +29,6 @@ Var shardwise_argmax(const Var& x, int dim, bool keepdim = false);
 // sqrt(sum of squares); its gradient is 0 where it is 0. Saved: x and the result.
 Var shardwise_norm(const Var& x, int dim, bool keepdim = false);
 
-// Floating x (TypeError), formed in at least f32. Saved: the result.
-Var shardwise_softmax(const Var& x, int dim = -1);
-Var shardwise_log_softmax(const Var& x, int dim = -1);
-
 // How many of the edges are strictly below each element: i64. Any placements. No gradient.
 Var shardwise_distogram(const Var& x, const std::vector<double>& edges);
 

@@ -1,16 +1,7 @@
 # Runs a program of which one rank fails, and checks how the job ends:
 #   cmake -DCODE=regex -DTEXT=regex -DONCE=regex -DLIMIT=seconds -P run_fault.cmake -- command...
 # With -DFILE=path -DFILE_TEXT=regex the run must write that file. LIMIT counts from the line "fault NAME at SECONDS" that the failing rank writes.
-set(command)
-set(found FALSE)
-math(EXPR last "${CMAKE_ARGC} - 1")
-foreach(k RANGE ${last})
-  if(found)
-    list(APPEND command "${CMAKE_ARGV${k}}")
-  elseif("${CMAKE_ARGV${k}}" STREQUAL "--")
-    set(found TRUE)
-  endif()
-endforeach()
+include(${CMAKE_CURRENT_LIST_DIR}/../support/command.cmake)
 
 # Every process of the job carries the mark in its environment.
 string(RANDOM LENGTH 24 mark)

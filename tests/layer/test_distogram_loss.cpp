@@ -15,6 +15,7 @@
 #include "tessera/layers/substrate/redistribute.hpp"
 #include "tessera/layers/substrate/reduce.hpp"
 #include "tessera/layers/substrate/reshape.hpp"
+#include "tessera/layers/substrate/softmax.hpp"
 #include "tessera/runtime/ops.hpp"
 
 using namespace tessera;

@@ -10,6 +10,7 @@
 #include "support/distributed.hpp"
 #include "support/mpi.hpp"
 #include "tessera/layers/substrate/reduce.hpp"
+#include "tessera/layers/substrate/softmax.hpp"
 
 using namespace tessera;
 

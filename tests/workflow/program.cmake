@@ -56,6 +56,8 @@ tessera_program_test(unknown_case RANKS 4 CODE 2 ONCE "${one_message}[^\n]*did y
 tessera_program_test(wrong_mesh RANKS 4 CODE 3 ONCE "${one_message}[^\n]*mesh 2x3 \\(6 ranks\\) on 4"
                      ARGS parity --mesh 2x3)
 tessera_program_test(malformed_mesh RANKS 4 CODE 2 ONCE "${one_message}" ARGS parity --mesh 2by2)
+tessera_program_test(one_channel RANKS 4 CODE 2 ONCE "${one_message}[^\n]*at least 2"
+                     ARGS parity --kind parity --channels 1)
 tessera_program_test(indivisible_tokens RANKS 4 CODE 2 ONCE "${one_message}[^\n]*13"
                      ARGS parity --kind parity --tokens 13)
 tessera_program_test(indivisible_golden RANKS 5 CODE 2 ONCE "${one_message}[^\n]*12"

@@ -1,15 +1,6 @@
 # Runs a program and holds what it did against what it should have done:
 #   cmake -DEXPECT_CODE=2 -DEXPECT_TEXT=regex -DEXPECT_ONCE=regex -DSECONDS=20 -P run_program.cmake -- command...
-set(command)
-set(found FALSE)
-math(EXPR last "${CMAKE_ARGC} - 1")
-foreach(k RANGE ${last})
-  if(found)
-    list(APPEND command "${CMAKE_ARGV${k}}")
-  elseif("${CMAKE_ARGV${k}}" STREQUAL "--")
-    set(found TRUE)
-  endif()
-endforeach()
+include(${CMAKE_CURRENT_LIST_DIR}/../support/command.cmake)
 
 execute_process(COMMAND ${command} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE err
                 TIMEOUT ${SECONDS})

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "harness/sizes.hpp"
 
+#include <fmt/format.h>
+
 #include <numeric>
+
+#include "tessera/runtime/error.hpp"
 
 namespace tessera::harness {
 namespace {
@@ -21,6 +25,13 @@ Sizes sizes_of(const SizeOptions& options, const MeshShape& mesh) {
   if (options.tokens > 0) s.tokens = options.tokens;
   if (options.channels > 0) s.channels = options.channels;
   if (options.batch > 0) s.batch = options.batch;
+  if (s.channels < 2)
+    throw UsageError({.problem = "one channel is too few",
+                      .operation = "--channels",
+                      .found = fmt::format("{}", s.channels),
+                      .expected = "at least 2",
+                      .hint = "norms and softmax of one channel do not depend on it, and then "
+                              "nothing would be compared"});
   return s;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "tessera/layers/substrate/reduce.hpp"
+#include "tessera/layers/substrate/softmax.hpp"
 
 #include "harness/cases/operations.hpp"
 

@@ -1,0 +1,11 @@
+# What stands behind `--` on the command line of a script, as the list `command`.
+set(command)
+set(found FALSE)
+math(EXPR last "${CMAKE_ARGC} - 1")
+foreach(k RANGE ${last})
+  if(found)
+    list(APPEND command "${CMAKE_ARGV${k}}")
+  elseif("${CMAKE_ARGV${k}}" STREQUAL "--")
+    set(found TRUE)
+  endif()
+endforeach()
