@@ -209,6 +209,8 @@ Run add_bench(CLI::App& app) {
   layer.add_option("--batch", o->sizes.batch, "samples")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  layer.add_option("--msa", o->sizes.msa, "MSA rows (default: twice the tokens)")
+      ->check(CLI::PositiveNumber);
   layer.add_option("--product", o->product, "side of the matrix product it is held against")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

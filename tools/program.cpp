@@ -33,6 +33,8 @@ void add_size_options(CLI::App& app, harness::SizeOptions& sizes) {
   app.add_option("--channels", sizes.channels, "channels of random problems")
       ->check(CLI::PositiveNumber);
   app.add_option("--batch", sizes.batch, "samples of random problems")->check(CLI::PositiveNumber);
+  app.add_option("--msa", sizes.msa, "MSA rows of random problems (default: twice the tokens)")
+      ->check(CLI::PositiveNumber);
 }
 
 void print(const Session& session, const std::string& text) {

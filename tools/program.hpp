@@ -26,7 +26,7 @@ Run add_info(CLI::App& app);
 Run add_contracts(CLI::App& app);
 Run add_report(CLI::App& app);
 
-// --size, --tokens, --channels, --batch.
+// --size, --tokens, --channels, --batch, --msa.
 void add_size_options(CLI::App& app, harness::SizeOptions& sizes);
 
 // --mesh, or the squarest grid of all ranks. InitError if it does not fit the ranks.

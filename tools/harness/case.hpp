@@ -18,6 +18,9 @@ struct Sizes {
   std::int64_t batch = 2;
   std::int64_t tokens = 12;
   std::int64_t channels = 8;
+  std::int64_t msa = 0;  // rows; 0: twice the tokens, which every mesh divides that divides those
+
+  std::int64_t msa_rows() const { return msa > 0 ? msa : 2 * tokens; }
 };
 
 enum class InputKind {

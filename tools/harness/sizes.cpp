@@ -25,6 +25,7 @@ Sizes sizes_of(const SizeOptions& options, const MeshShape& mesh) {
   if (options.tokens > 0) s.tokens = options.tokens;
   if (options.channels > 0) s.channels = options.channels;
   if (options.batch > 0) s.batch = options.batch;
+  s.msa = options.msa;
   if (s.channels < 2)
     throw UsageError({.problem = "one channel is too few",
                       .operation = "--channels",

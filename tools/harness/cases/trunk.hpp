@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+// Cases of the layers of the trunk.
+#pragma once
+
+#include "harness/case.hpp"
+
+namespace tessera::harness {
+
+std::vector<Case> linear_cases();  // Linear, LayerNorm, sigmoid gate
+std::vector<Case> transition_cases();
+std::vector<Case> triangle_multiplication_cases();
+
+}  // namespace tessera::harness
