@@ -3,64 +3,10 @@
 
 #include <array>
 
-#include "tessera/layers/math/chunks.hpp"
 #include "tessera/layers/math/transition.hpp"
 
 namespace tessera::math {
 namespace {
-
-// Sizes and dtypes of one tile.
-struct Tile {
-  std::int64_t batch, positions, channels;  // positions of one batch entry
-  DType dtype, acc;
-  Device device;
-
-  explicit Tile(const Tensor& x)
-      : batch(x.size(0)),
-        positions(x.size(1) * x.size(2)),
-        channels(x.size(3)),
-        dtype(x.dtype()),
-        acc(at_least_f32(x.dtype())),
-        device(x.device()) {}
-
-  std::int64_t all() const { return batch * positions; }
-  std::int64_t chunk(std::int64_t values_per_row) const {
-    return std::min(positions,
-                    chunk_rows(device, values_per_row * static_cast<std::int64_t>(size_of(acc))));
-  }
-  Tensor workspace(std::int64_t rows, std::int64_t cols, DType type) const {
-    const PurposeScope purpose(Purpose::workspace);
-    return Tensor::empty({rows, cols}, type, device);
-  }
-  Statistics statistics() const {
-    return {Tensor::empty({all()}, acc, device), Tensor::empty({all()}, acc, device)};
-  }
-};
-
-Tensor as_workspace(const Tensor& weight, DType dtype) {
-  const PurposeScope purpose(Purpose::workspace);
-  return weight.to(dtype);
-}
-
-// Channels-last rows of a chunk: [length, D].
-Tensor rows_of(const Tensor& x, const Chunk& c) {
-  return x.view({x.numel() / x.size(-1), x.size(-1)}).narrow(0, c.flat, c.length);
-}
-
-// Channels-first columns of a chunk: [D, length] of t [B*D, n, m].
-Tensor columns_of(const Tensor& t, const Tile& tile, const Chunk& c) {
-  return t.view({tile.batch, tile.channels, tile.positions})
-      .select(0, c.batch)
-      .narrow(1, c.begin, c.length);
-}
-
-Statistics part_of(const Statistics& s, const Chunk& c) {
-  return {s.mean.narrow(0, c.flat, c.length), s.rstd.narrow(0, c.flat, c.length)};
-}
-
-Tensor mask_of(const Tensor& mask, const Chunk& c) {
-  return mask.view({mask.numel()}).narrow(0, c.flat, c.length);
-}
 
 // First and second D rows of [2D, length].
 Tensor half(const Tensor& h, int which) {

@@ -11,7 +11,7 @@
 // in which tiles travel. The projections write it directly.
 #pragma once
 
-#include "tessera/runtime/tensor.hpp"
+#include "tessera/layers/math/tile.hpp"
 
 namespace tessera::math {
 
@@ -24,12 +24,6 @@ struct TriangleWeights {
   Tensor norm_out_bias;    // [D]
   Tensor p_out;            // [D, D]
   Tensor g_out;            // [D, D]
-};
-
-// Statistics of one layer norm over all positions [B*n*m], in at_least_f32(x).
-struct Statistics {
-  Tensor mean;
-  Tensor rstd;
 };
 
 struct TriangleFactors {
