@@ -13,10 +13,11 @@
 namespace tessera {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Mutation>, 5> kNames{{
+constexpr std::array<std::pair<std::string_view, Mutation>, 6> kNames{{
     {"none", Mutation::none},
     {"reverse_ring", Mutation::reverse_ring},
     {"drop_skew", Mutation::drop_skew},
+    {"drop_last_rotation", Mutation::drop_last_rotation},
     {"skip_parameter_reduction", Mutation::skip_parameter_reduction},
     {"reduce_over_replicate_axis", Mutation::reduce_over_replicate_axis},
 }};

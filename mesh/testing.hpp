@@ -11,6 +11,7 @@ enum class Mutation {
   none,
   reverse_ring,              // shift() sends the other way round
   drop_skew,                 // one operand is not brought to its start
+  drop_last_rotation,        // sums that travel end one rank away from their start
   skip_parameter_reduction,  // parameter gradients stay partial
   reduce_over_replicate_axis,
 };

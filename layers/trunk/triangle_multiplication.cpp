@@ -13,6 +13,9 @@
 namespace tessera {
 namespace {
 
+// How often messages are let move during one panel.
+constexpr std::int64_t kProgressCalls = 8;
+
 // A tile as a matrix with the contracted dim as its columns (left factor) or rows (right factor).
 Tensor left(const Tensor& panel, Contracted c) {
   return c == Contracted::cols ? panel : panel.transpose(1, 2);
@@ -32,9 +35,17 @@ Tensor product(const DeviceMesh& mesh, const Operand& x, const Operand& y) {
   const Tensor result = Tensor::empty({x.tile.size(0), shared_index(mesh, x) / mesh.size(kCp0),
                                        shared_index(mesh, y) / mesh.size(kCp1)},
                                       at_least_f32(x.tile.dtype()), x.tile.device());
-  contract_panels(mesh, x, y, [&](const PanelStep& s) {
-    gemm(1, left(s.x, x.contracted), right(s.y, y.contracted), s.step == 0 ? 0 : 1,
-         result.narrow(0, s.batch_begin, s.x.size(0)));
+  contract_panels(mesh, x, y, x.tile.size(0), [&](const PanelStep& s) {
+    // A few matrices at a time, so that messages move in between.
+    const std::int64_t matrices = s.x.size(0);
+    const std::int64_t some = std::max<std::int64_t>(1, matrices / kProgressCalls);
+    for (std::int64_t k = 0; k < matrices; k += some) {
+      const std::int64_t length = std::min(some, matrices - k);
+      gemm(1, left(s.x, x.contracted).narrow(0, k, length),
+           right(s.y, y.contracted).narrow(0, k, length), s.step == 0 ? 0 : 1,
+           result.narrow(0, s.unit_begin + k, length));
+      s.progress();
+    }
   });
   return result;
 }
@@ -72,7 +83,7 @@ struct TriangleFunction {
     c.outputs = {{"y", {B, N, N, D}, pair}};
     const PanelSizes sizes{B * D / sym("dp"), N, N, sym("e")};
     for (const auto& [pass, x, y] : products())
-      append(c.messages, panel_messages(pass, sizes, x, y));
+      append(c.messages, panel_messages(pass, sizes, x, sizes, y, sizes.batch));
     for (const char* tile : {"x", "a", "b"}) c.saved.push_back({tile, positions * D, sym("e")});
     c.saved.push_back({"mask", positions, sym("e")});
     c.saved.push_back({"o", positions * D, sym("acc")});

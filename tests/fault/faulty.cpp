@@ -100,7 +100,7 @@ void terminate_in_ring(const Job& job) {
 void throw_in_block(const Job& job) {
   const Scope scope("trunk.engine");
   const Tensor tile = Tensor::full({2, 6, 6}, 1, DType::f32);
-  contract_panels(job.mesh, {tile, Contracted::cols, "x"}, {tile, Contracted::rows, "y"},
+  contract_panels(job.mesh, {tile, Contracted::cols, "x"}, {tile, Contracted::rows, "y"}, 2,
                   [&](const PanelStep& s) {
                     if (!job.guilty || s.step != 1) return;
                     announce();
