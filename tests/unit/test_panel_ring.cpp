@@ -64,7 +64,8 @@ Result contract(const DeviceMesh& mesh, const Stored& x, const Stored& y, const 
   rotate_panels(mesh, xs, ys, [&](const PanelStep& s) {
     const Tensor a = x.oriented(s.x).contiguous(), b = y.oriented(s.y).contiguous();
     gemm(1, a, b.transpose(1, 2), 1, z);
-    const Tensor da = Tensor::zeros(a.shape(), DType::f64), db = Tensor::zeros(b.shape(), DType::f64);
+    const Tensor da = Tensor::zeros(a.shape(), DType::f64),
+                 db = Tensor::zeros(b.shape(), DType::f64);
     gemm(1, g, b, 0, da);
     s.progress();
     gemm(1, g.transpose(1, 2), a, 0, db);
@@ -93,10 +94,11 @@ bool right(const DeviceMesh& mesh, Contracted of_x, bool x_transposed, Contracte
   const Stored dx = store("x", da, of_x, x_transposed), dy = store("y", db, of_y, y_transposed);
   const Stored of_g{{"g"}, g}, of_z{{"z"}, z};
   const Result r = contract(mesh, x, y, of_g.tile(mesh));
-  const bool own = equal(r.z, of_z.tile(mesh)) && equal(r.dx, dx.tile(mesh)) &&
-                   equal(r.dy, dy.tile(mesh));
+  const bool own =
+      equal(r.z, of_z.tile(mesh)) && equal(r.dx, dx.tile(mesh)) && equal(r.dy, dy.tile(mesh));
   const Tensor wrong = Tensor::full({1}, own ? 0 : 1, DType::f64);
-  for (int axis = 0; axis < mesh.ndim(); ++axis) all_reduce(mesh, axis, ReduceOp::max, wrong, "wrong");
+  for (int axis = 0; axis < mesh.ndim(); ++axis)
+    all_reduce(mesh, axis, ReduceOp::max, wrong, "wrong");
   return *wrong.host_data<double>() == 0;
 }
 

@@ -61,6 +61,9 @@ struct Case {
   std::vector<std::string> outputs{"y"};
   bool has_golden = false;
   bool any_class = false;  // takes pair, single and other activations alike
+  // Parameters whose gradient is rounding only, and is compared absolutely (a bias before a
+  // softmax). Golden files say it themselves.
+  std::vector<std::string> zero_gradients;
   // In the order of `forward`.
   std::vector<InputSpec> inputs;  // shape empty
   std::function<Problem(const Sizes&)> problem;

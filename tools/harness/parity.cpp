@@ -380,6 +380,7 @@ CaseResult run_parity(const Case& c, const Sizes& sizes, const DeviceMesh& mesh,
     for (const NamedResult& r : twin.results) serial[r.name] = r.value.local();
   });
   Reference reference;
+  for (const std::string& name : c.zero_gradients) reference.zero.insert("grad " + name);
   reference.value = [&](const NamedResult& r) {
     const Tensor full = mesh.rank() == 0 ? serial.at(r.name).contiguous() : Tensor();
     return distribute_from_root(full, r.value.mesh(), r.value.placements(), r.value.shape(),

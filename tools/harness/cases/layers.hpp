@@ -36,6 +36,7 @@ struct Layer {
   std::vector<std::string> outputs{"y"};
   bool has_golden = false;
   bool any_class = false;
+  std::vector<std::string> zero_gradients = {};
   // In the order of `forward`; names and placements do not depend on the sizes.
   std::function<std::vector<InputSpec>(const Sizes&)> inputs;
   std::function<nlohmann::json(const Sizes&)> hyperparameters;
@@ -52,6 +53,7 @@ Case case_of(const Layer<M>& layer) {
   k.outputs = layer.outputs;
   k.has_golden = layer.has_golden;
   k.any_class = layer.any_class;
+  k.zero_gradients = layer.zero_gradients;
   k.inputs = layer.inputs({});
   k.problem = [layer](const Sizes& s) {
     return Problem{std::make_shared<nlohmann::json>(layer.hyperparameters(s)), layer.inputs(s),

@@ -47,11 +47,12 @@ Case layer_norm_case(const char* name) {
       {.name = name,
        .description = "LayerNorm on a pair tensor",
        .inputs = [](const Sizes& s) { return one_input(Class::pair, s); },
-       .hyperparameters = [](const Sizes& s) { return json{{"dim", s.channels}}; },
-       .build =
-           [](const Build& build, const json& h) {
-             return std::make_unique<LayerNorm>(build, h.at("dim"));
+       .hyperparameters =
+           [](const Sizes& s) {
+             return json{{"dim", s.channels}};
            },
+       .build = [](const Build& build,
+                   const json& h) { return std::make_unique<LayerNorm>(build, h.at("dim")); },
        .forward = [](const LayerNorm& m, const Vars& in) { return Vars{m.forward(in[0])}; }});
 }
 
@@ -106,7 +107,10 @@ Case triangle_multiplication(const char* name, TriangleDirection direction) {
              return Inputs{activation("x", Class::pair, s, s.channels),
                            mask_input("mask", Class::pair, s)};
            },
-       .hyperparameters = [](const Sizes& s) { return json{{"dim", s.channels}}; },
+       .hyperparameters =
+           [](const Sizes& s) {
+             return json{{"dim", s.channels}};
+           },
        .forward_flops =
            [](const Sizes& s) {
              // p_in, g_in: 4 D^2; p_out, g_out: 2 D^2; contraction: N D, each per position and
