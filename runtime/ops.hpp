@@ -127,6 +127,27 @@ void silu_product(const Tensor& u, const Tensor& w, const Tensor& y);
 void silu_product_backward(const Tensor& u, const Tensor& w, const Tensor& dy, const Tensor& du,
                            const Tensor& dw, const Tensor& y);
 
+// Attention, a tile of logits at a time (layers/math/attention.hpp). Tiles [G, J, K]: G rows of J
+// queries and K keys; all but mask and bias in one dtype, f32 or f64. The mask and the bias have G
+// rows, or one for all; any floating dtypes; unit stride in the last dim, any others.
+struct LogitTerms {
+  Tensor mask;  // or undefined (ones)
+  Tensor bias;  // or undefined (none)
+  double infinity;
+  bool mask_first;  // (logit + infinity (mask - 1)) + bias, else (logit + bias) + the other
+};
+// Adds the terms to the logits, raises `maximum` [G, J] to theirs, and replaces them by
+// exp(logit - maximum), whose sums are added to `sum` [G, J] after what is there, like `weighted`
+// [G, J, c], has been scaled to the new maximum. `first`: nothing is there; sum and maximum are
+// written, `weighted` is left alone.
+void softmax_tile(const Tensor& logits, const LogitTerms& terms, bool first, const Tensor& maximum,
+                  const Tensor& sum, const Tensor& weighted);
+// With p = exp((logit + terms - maximum) - log_sum): logits = p and dweights = p (dweights - d),
+// which is also added to dbias ([G or 1, J, K], or undefined). maximum, log_sum, d: [G, J].
+void softmax_tile_backward(const Tensor& logits, const LogitTerms& terms, const Tensor& maximum,
+                           const Tensor& log_sum, const Tensor& d, const Tensor& dweights,
+                           const Tensor& dbias);
+
 // out[c] += sum over rows of x[rows, c]; out in at_least_f32(x). Unit stride in the last dim.
 void sum_rows(const Tensor& x, const Tensor& out);
 

@@ -17,6 +17,8 @@ const KernelTable table{TESSERA_QUOTE(TESSERA_KERNELS_NAMESPACE),
                         sum_rows,
                         fold,
                         gather_rows,
-                        scatter_add_rows};
+                        scatter_add_rows,
+                        softmax_tile,
+                        softmax_tile_backward};
 
 }  // namespace tessera::TESSERA_KERNELS_NAMESPACE

@@ -20,6 +20,8 @@ void sum_rows(const SumRowsArgs& args, Range rows);
 void fold(const FoldArgs& args, Range elements);
 void gather_rows(const IndexedRowsArgs& args, Range rows);
 void scatter_add_rows(const IndexedRowsArgs& args, Range rows);
+void softmax_tile(const SoftmaxArgs& args, Range rows);
+void softmax_tile_backward(const SoftmaxArgs& args, Range queries);
 
 extern const KernelTable table;
 

@@ -174,9 +174,20 @@ void require(int index) {
 }
 
 const KernelTable& table(int index) {
-  static const KernelTable instance{"cuda",   elementwise, transpose,           reduce,
-                                    gemm,     layer_norm,  layer_norm_backward, gate,
-                                    sum_rows, fold,        gather_rows,         scatter_add_rows};
+  static const KernelTable instance{"cuda",
+                                    elementwise,
+                                    transpose,
+                                    reduce,
+                                    gemm,
+                                    layer_norm,
+                                    layer_norm_backward,
+                                    gate,
+                                    sum_rows,
+                                    fold,
+                                    gather_rows,
+                                    scatter_add_rows,
+                                    softmax_tile,
+                                    softmax_tile_backward};
   use(index);
   return instance;
 }

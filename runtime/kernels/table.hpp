@@ -199,6 +199,22 @@ struct IndexedRowsArgs {
   std::int64_t out_stride;
 };
 
+// Tiles [groups, queries, keys]; strides: of groups, of queries, 1. Those of f32 or f64 `dtype`,
+// but for mask and bias, which may be absent (data == null), as may dbias. Items: rows of queries
+// (forward), queries of all groups (backward).
+struct SoftmaxArgs {
+  DType dtype;
+  std::int64_t groups, queries, keys, channels;
+  double infinity;
+  bool mask_first;
+  bool first;
+  Strided logits, mask, bias;
+  Strided maximum, sum;  // strides: of groups, of queries; sum: the logarithm, backward
+  Strided weighted;      // of groups, of queries, 1 (forward)
+  Strided d;             // backward
+  Strided dweights, dbias;
+};
+
 struct KernelTable {
   const char* name;
   void (*elementwise)(const ElementwiseArgs&, Range elements);
@@ -214,6 +230,8 @@ struct KernelTable {
   void (*gather_rows)(const IndexedRowsArgs&, Range rows);
   // out[index[k]] += src[k] in ascending k, but for negative indices. Items: rows of out.
   void (*scatter_add_rows)(const IndexedRowsArgs&, Range rows);
+  void (*softmax_tile)(const SoftmaxArgs&, Range rows);
+  void (*softmax_tile_backward)(const SoftmaxArgs&, Range queries);
 };
 
 }  // namespace tessera

@@ -18,8 +18,8 @@ Reduced no_value(const ReduceArgs&, Range) {
 
 }  // namespace
 
-const KernelTable table{"meta",  nothing, nothing, no_value, nothing, nothing,
-                        nothing, nothing, nothing, nothing,  nothing, nothing};
+const KernelTable table{"meta",  nothing, nothing, no_value, nothing, nothing, nothing,
+                        nothing, nothing, nothing, nothing,  nothing, nothing, nothing};
 
 std::shared_ptr<void> allocate(std::int64_t bytes) {
   static std::atomic<std::uintptr_t> next{std::uintptr_t{1} << 48};

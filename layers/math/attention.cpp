@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: MIT
+#include "tessera/layers/math/attention.hpp"
+
+#include <algorithm>
+
+#include "tessera/layers/math/chunks.hpp"
+#include "tessera/runtime/error.hpp"
+#include "tessera/runtime/ops.hpp"
+#include "tessera/runtime/parallel.hpp"
+
+namespace tessera::math {
+namespace {
+
+Tensor workspace(const Shape& shape, DType dtype, Device device) {
+  const PurposeScope purpose(Purpose::workspace);
+  return Tensor::empty(shape, dtype, device);
+}
+
+void check_shape(const char* tensor, const Tensor& found, const Shape& expected) {
+  if (found.shape() != expected)
+    throw ShapeError({.problem = "an operand does not fit the others",
+                      .operation = "attention",
+                      .tensor = tensor,
+                      .found = format_shape(found.shape()),
+                      .expected = format_shape(expected)});
+}
+
+// Sizes of a block.
+struct Sizes {
+  std::int64_t rows, queries, keys, heads, channels;
+  std::int64_t biases;  // Rb; without a bias: one for each row
+  DType acc;
+  Device device;
+
+  explicit Sizes(const AttentionOperands& o)
+      : rows(o.q.size(0)),
+        queries(o.q.size(1)),
+        keys(o.k.size(1)),
+        heads(o.q.size(2)),
+        channels(o.q.size(3)),
+        biases(o.bias.defined() ? o.bias.size(0) : rows),
+        acc(at_least_f32(o.q.dtype())),
+        device(o.q.device()) {
+    check_shape("k", o.k, {rows, keys, heads, channels});
+    check_shape("v", o.v, {rows, keys, heads, channels});
+    if (o.mask.defined()) check_shape("mask", o.mask, {rows, queries, keys});
+    if (biases == 0 || rows % biases != 0)
+      throw ShapeError({.problem = "the rows do not share the biases evenly",
+                        .operation = "attention",
+                        .tensor = "bias",
+                        .found = std::to_string(biases) + " for " + std::to_string(rows) + " rows",
+                        .expected = "a divisor of the number of rows"});
+    if (o.bias.defined()) check_shape("bias", o.bias, {biases, heads, queries, keys});
+  }
+  std::int64_t sharing() const { return rows / biases; }
+  Shape like_q() const { return {rows, queries, heads, channels}; }
+  Shape like_k() const { return {rows, keys, heads, channels}; }
+  Shape like_maximum() const { return {rows, heads, queries}; }
+};
+
+// What is in cache at a time: `rows` rows with `queries` queries and `keys` keys each, of one head.
+struct Tile {
+  std::int64_t rows, queries, keys;
+
+  // `tiles` of them are in use together.
+  Tile(const Sizes& s, std::int64_t tiles) {
+    const std::int64_t bytes = tiles * static_cast<std::int64_t>(size_of(s.acc));
+    constexpr std::int64_t enough_queries = 64;
+    keys = std::min(s.keys, chunk_rows(s.device, enough_queries * bytes));
+    const std::int64_t fit = chunk_rows(s.device, keys * bytes);
+    queries = std::min(s.queries, fit);
+    rows = std::clamp<std::int64_t>(fit / queries, 1, s.sharing() == 1 ? s.rows : s.sharing());
+  }
+  std::int64_t elements() const { return rows * queries * keys; }
+};
+
+// Rows [begin, end) of one head: what a lane does at a time. Their biases are one, or one each.
+// Several parts may share a bias: if `copy` is not 0, another one of them has that bias' gradient.
+struct Part {
+  std::int64_t begin, end, head, copy;
+};
+
+// Enough parts for all lanes, whether there are many rows (of a pair tile) or one (a sample's).
+class Parts {
+ public:
+  explicit Parts(const Sizes& s)
+      : blocks_(s.sharing() == 1 ? 1 : s.biases), per_block_(s.rows / blocks_), heads_(s.heads) {
+    const std::int64_t lanes = lane_count(s.device);
+    copies_ = std::min((lanes + blocks_ * heads_ - 1) / (blocks_ * heads_), per_block_);
+    shared_ = s.sharing() > 1;
+  }
+  std::int64_t count() const { return blocks_ * copies_ * heads_; }
+  std::int64_t copies() const { return shared_ ? copies_ : 1; }
+  Part at(std::int64_t index) const {
+    const std::int64_t head = index % heads_;
+    const std::int64_t copy = index / heads_ % copies_;
+    const std::int64_t first = index / heads_ / copies_ * per_block_;
+    return {first + copy * per_block_ / copies_, first + (copy + 1) * per_block_ / copies_, head,
+            shared_ ? copy : 0};
+  }
+
+ private:
+  std::int64_t blocks_, per_block_, heads_, copies_;
+  bool shared_;
+};
+
+// Some rows of a head.
+struct Group {
+  std::int64_t first, count, head;
+
+  Tensor positions(const Tensor& t) const {  // of [R, X, H, c]: [count, X, c]
+    return t.narrow(0, first, count).select(2, head);
+  }
+  Tensor numbers(const Tensor& t) const {  // of [R, H, J]: [count, J]
+    return t.narrow(0, first, count).select(1, head);
+  }
+  Tensor mask(const Tensor& t) const { return t.defined() ? t.narrow(0, first, count) : t; }
+  Tensor bias(const Tensor& t, std::int64_t sharing) const {  // [count or 1, J, K]
+    if (!t.defined()) return t;
+    return t.narrow(0, first / sharing, sharing == 1 ? count : 1).select(1, head);
+  }
+};
+
+// Operands as acc: themselves, or copies in a buffer.
+class Widened {
+ public:
+  Widened(const Sizes& s, DType dtype, std::int64_t elements) : acc_(s.acc) {
+    if (dtype != acc_) buffer_ = workspace({elements}, acc_, s.device);
+  }
+  Tensor operator()(const Tensor& t) const {
+    if (t.dtype() == acc_) return t;
+    const Tensor wide = buffer_.narrow(0, 0, t.numel()).view(t.shape());
+    copy(t, wide);
+    return wide;
+  }
+
+ private:
+  DType acc_;
+  Tensor buffer_;
+};
+
+// A piece of a group's logits.
+struct Piece {
+  std::int64_t query, queries, key, keys;
+
+  Tensor of_queries(const Tensor& t) const { return t.narrow(1, query, queries); }
+  Tensor of_keys(const Tensor& t) const { return t.narrow(1, key, keys); }
+  Tensor of_both(const Tensor& t) const {
+    return t.defined() ? t.narrow(1, query, queries).narrow(2, key, keys) : t;
+  }
+};
+
+Tensor first_of(const Tensor& buffer, const Shape& shape) {
+  return buffer.narrow(0, 0, numel(shape)).view(shape);
+}
+
+template <class Body>
+void for_each_piece(const Sizes& s, const Tile& tile, const Body& body) {
+  for (std::int64_t query = 0; query < s.queries; query += tile.queries)
+    for (std::int64_t key = 0; key < s.keys; key += tile.keys)
+      body(Piece{query, std::min(tile.queries, s.queries - query), key,
+                 std::min(tile.keys, s.keys - key)});
+}
+
+template <class Body>
+void for_each_group(const Part& part, const Tile& tile, const Body& body) {
+  for (std::int64_t first = part.begin; first < part.end; first += tile.rows)
+    body(Group{first, std::min(tile.rows, part.end - first), part.head});
+}
+
+LogitTerms terms_of(const AttentionOperands& o, const Sizes& s, const Group& group,
+                    const Piece& piece) {
+  return {piece.of_both(group.mask(o.mask)), piece.of_both(group.bias(o.bias, s.sharing())),
+          o.infinity, o.mask_first};
+}
+
+// The calling thread runs lane 0.
+void report(int lane, const std::function<void()>& progress) {
+  if (lane == 0 && progress) progress();
+}
+
+}  // namespace
+
+AttentionState make_state(const Tensor& q) {
+  const DType acc = at_least_f32(q.dtype());
+  const Shape numbers{q.size(0), q.size(2), q.size(1)};
+  return {Tensor::empty(numbers, acc, q.device()), Tensor::empty(numbers, acc, q.device()),
+          Tensor::empty(q.shape(), acc, q.device())};
+}
+
+void attention_block(const AttentionOperands& o, bool first, const AttentionState& state,
+                     const std::function<void()>& progress) {
+  const trace::Span span(trace::Kind::block, "attention_block");
+  const Sizes s(o);
+  check_shape("maximum", state.maximum, s.like_maximum());
+  check_shape("sum", state.sum, s.like_maximum());
+  check_shape("weighted", state.weighted, s.like_q());
+  const Tile tile(s, 1);
+  const Parts parts(s);
+  run_lanes(s.device, parts.count(), 1, [&](std::int64_t begin, std::int64_t end, int lane) {
+    const Tensor buffer = workspace({tile.elements()}, s.acc, s.device);
+    const Widened wide_v(s, o.v.dtype(), tile.rows * s.keys * s.channels);
+    for (std::int64_t index = begin; index < end; ++index) {
+      for_each_group(parts.at(index), tile, [&](const Group& group) {
+        const Tensor q = group.positions(o.q), k = group.positions(o.k);
+        const Tensor v = wide_v(group.positions(o.v));
+        const Tensor weighted = group.positions(state.weighted);
+        for_each_piece(s, tile, [&](const Piece& piece) {
+          const Tensor logits = first_of(buffer, {group.count, piece.queries, piece.keys});
+          const Tensor piece_weighted = piece.of_queries(weighted);
+          const bool overwrite = first && piece.key == 0;
+          gemm(o.scale, piece.of_queries(q), piece.of_keys(k).transpose(1, 2), 0, logits);
+          softmax_tile(logits, terms_of(o, s, group, piece), overwrite,
+                       piece.of_queries(group.numbers(state.maximum)),
+                       piece.of_queries(group.numbers(state.sum)), piece_weighted);
+          gemm(1, logits, piece.of_keys(v), overwrite ? 0 : 1, piece_weighted);
+          report(lane, progress);
+        });
+      });
+    }
+  });
+}
+
+void finish(const AttentionState& state) {
+  const Tensor sum = state.sum.transpose(1, 2).unsqueeze(3);
+  binary(Binary::divide, state.weighted, sum.expand(state.weighted.shape()), state.weighted);
+  unary(Unary::log, state.sum, state.sum);
+}
+
+void attention_block_backward(const AttentionOperands& o, const Tensor& maximum,
+                              const Tensor& log_sum, const Tensor& dout, const Tensor& d,
+                              const AttentionGradients& gradients,
+                              const std::function<void()>& progress) {
+  const trace::Span span(trace::Kind::block, "attention_block_backward");
+  const Sizes s(o);
+  for (const auto& [name, t] : {std::pair<const char*, const Tensor*>{"maximum", &maximum},
+                                {"log_sum", &log_sum},
+                                {"d", &d}})
+    check_shape(name, *t, s.like_maximum());
+  check_shape("dout", dout, s.like_q());
+  check_shape("dq", gradients.dq, s.like_q());
+  check_shape("dk", gradients.dk, s.like_k());
+  check_shape("dv", gradients.dv, s.like_k());
+  if (gradients.dbias.defined())
+    check_shape("dbias", gradients.dbias, {s.biases, s.heads, s.queries, s.keys});
+
+  const Tile tile(s, 2);
+  const Parts parts(s);
+  std::vector<Tensor> dbias{gradients.dbias};  // and those of copies
+  for (std::int64_t copy = 1; copy < parts.copies() && gradients.dbias.defined(); ++copy) {
+    const PurposeScope purpose(Purpose::workspace);
+    dbias.push_back(Tensor::zeros(gradients.dbias.shape(), s.acc, s.device));
+  }
+  run_lanes(s.device, parts.count(), 1, [&](std::int64_t begin, std::int64_t end, int lane) {
+    const Tensor p_buffer = workspace({tile.elements()}, s.acc, s.device);
+    const Tensor da_buffer = workspace({tile.elements()}, s.acc, s.device);
+    const std::int64_t queries = tile.rows * s.queries * s.channels;
+    const std::int64_t keys = tile.rows * s.keys * s.channels;
+    const Widened wide_q(s, o.q.dtype(), queries), wide_dout(s, dout.dtype(), queries);
+    const Widened wide_k(s, o.k.dtype(), keys), wide_v(s, o.v.dtype(), keys);
+    for (std::int64_t index = begin; index < end; ++index) {
+      const Part part = parts.at(index);
+      const Tensor& own_dbias =
+          gradients.dbias.defined() ? dbias[static_cast<std::size_t>(part.copy)] : dbias.front();
+      for_each_group(part, tile, [&](const Group& group) {
+        const Tensor q = wide_q(group.positions(o.q)), k = wide_k(group.positions(o.k));
+        const Tensor v = wide_v(group.positions(o.v));
+        const Tensor own_dout = wide_dout(group.positions(dout));
+        for_each_piece(s, tile, [&](const Piece& piece) {
+          const Shape shape{group.count, piece.queries, piece.keys};
+          const Tensor p = first_of(p_buffer, shape), da = first_of(da_buffer, shape);
+          const Tensor pq = piece.of_queries(q), pk = piece.of_keys(k), pv = piece.of_keys(v);
+          const Tensor pdout = piece.of_queries(own_dout);
+          gemm(o.scale, pq, pk.transpose(1, 2), 0, p);
+          gemm(1, pdout, pv.transpose(1, 2), 0, da);
+          softmax_tile_backward(p, terms_of(o, s, group, piece),
+                                piece.of_queries(group.numbers(maximum)),
+                                piece.of_queries(group.numbers(log_sum)),
+                                piece.of_queries(group.numbers(d)), da,
+                                piece.of_both(group.bias(own_dbias, s.sharing())));
+          gemm(1, p.transpose(1, 2), pdout, 1, piece.of_keys(group.positions(gradients.dv)));
+          gemm(o.scale, da, pk, 1, piece.of_queries(group.positions(gradients.dq)));
+          gemm(o.scale, da.transpose(1, 2), pq, 1, piece.of_keys(group.positions(gradients.dk)));
+          report(lane, progress);
+        });
+      });
+    }
+  });
+  for (std::size_t copy = 1; copy < dbias.size(); ++copy)
+    add(1, dbias.front(), 1, dbias[copy], dbias.front());
+}
+
+Tensor row_dots(const Tensor& a, const Tensor& b) {
+  const DType acc = at_least_f32(promote(a.dtype(), b.dtype()));
+  const Tensor dots = Tensor::empty({a.size(0), a.size(2), a.size(1)}, acc, a.device());
+  const std::int64_t per_row = a.size(1) * a.size(2) * a.size(3);
+  const std::int64_t rows =
+      chunk_rows(a.device(), per_row * static_cast<std::int64_t>(size_of(acc)) / 16) / 16;
+  run_lanes(a.device(), a.size(0), 1, [&](std::int64_t begin, std::int64_t end, int) {
+    const std::int64_t most = std::clamp<std::int64_t>(rows, 1, end - begin);
+    const Tensor buffer = workspace({most, a.size(1), a.size(2), a.size(3)}, acc, a.device());
+    for (std::int64_t first = begin; first < end; first += most) {
+      const std::int64_t count = std::min(most, end - first);
+      const Tensor product = buffer.narrow(0, 0, count);
+      binary(Binary::multiply, a.narrow(0, first, count), b.narrow(0, first, count), product);
+      fold(Fold::sum, product, {-1}, dots.narrow(0, first, count).transpose(1, 2).unsqueeze(3));
+    }
+  });
+  return dots;
+}
+
+}  // namespace tessera::math
