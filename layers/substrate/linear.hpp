@@ -16,6 +16,9 @@ class Linear : public Module {
   Linear(const Build& build, std::int64_t in, std::int64_t out, bool bias = true,
          Init init = Init::fan_in);
   Var forward(const Var& x) const;
+  // For layers that use the parameters inside a function of their own.
+  const Var& weight() const { return weight_; }
+  const Var& bias() const { return bias_; }
 
  private:
   Var weight_, bias_;

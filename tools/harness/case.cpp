@@ -49,6 +49,7 @@ const std::vector<Case>& all_cases() {
              linear_cases,
              transition_cases,
              triangle_multiplication_cases,
+             outer_product_mean_cases,
              elementwise_cases,
              gate_cases,
              atom_map_cases,

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// Block functions of the outer product mean (Jumper et al., Nature 596 (2021), Suppl. Alg. 10, with
+// masked rows left out of the mean). Local, no mesh.
+//
+//   mh = LN(m);  a = (mh Wa^T) * mask;  b = (mh Wb^T) * mask
+//   num[i,j] = max(1, sum_s mask[s,i] mask[s,j])
+//   y[i,j] = (sum_s a[s,i] (x) b[s,j]) Wo^T / num[i,j] + bias     (x): all h*h products, a's
+//   channel slow
+//
+// The h*h products of a pair exist only for a block of pairs that stays in cache: they are
+// projected at once, and the projections are summed over the panels of rows s.
+//
+// Layouts. m [B, s, n, c]; mask [B, s, n]; factors [B, s, n*h], channels fast; y and the sums of
+// projections [B, I, J, out]; num [B, I, J].
+#pragma once
+
+#include <functional>
+
+#include "tessera/layers/math/tile.hpp"
+
+namespace tessera::math {
+
+struct OuterWeights {
+  Tensor norm_weight;  // [c]
+  Tensor norm_bias;    // [c]
+  Tensor proj_a;       // [h, c]
+  Tensor proj_b;       // [h, c]
+};
+
+// a and b in m's dtype. With counts each token has one channel more, its mask.
+struct OuterFactors {
+  Tensor a, b;            // [B, s, n*h] or [B, s, n*(h+1)]
+  Statistics statistics;  // of m
+};
+OuterFactors outer_factors(const Tensor& m, const Tensor& mask, const OuterWeights& w,
+                           bool with_counts);
+
+// A panel [B, s, n*(h+1)] taken apart into [B, s, n*h] and [B, s, n].
+struct OuterPanel {
+  Tensor factor, mask;
+};
+OuterPanel outer_panel(const Tensor& panel, std::int64_t hidden);
+
+// sums [B, I, J, out] (+)= (sum_s a[s,i] (x) b[s,j]) Wo^T, in acc; overwritten if `first`.
+// a [B, s, I*h], b [B, s, J*h], proj_o [out, h*h], of one dtype. `progress` is called now and then
+// from the thread that called.
+void outer_block(const Tensor& a, const Tensor& b, const Tensor& proj_o, bool first,
+                 const Tensor& sums, const std::function<void()>& progress);
+
+// y = sums / num + bias, in `dtype`; in the memory of sums if that has it.
+Tensor outer_mean(const Tensor& sums, const Tensor& num, const Tensor& bias, DType dtype);
+
+struct OuterMeanGradients {
+  Tensor sums;  // [B, I, J, out] = dy / num, in acc
+  Tensor bias;  // [out]
+};
+OuterMeanGradients outer_mean_backward(const Tensor& dy, const Tensor& num);
+
+// Gradients of outer_block from dsums, added to; all in acc, also a, b and proj_o. The products
+// are formed again.
+struct OuterBlockGradients {
+  Tensor a;       // [B, s, I*h]
+  Tensor b;       // [B, s, J*h]
+  Tensor proj_o;  // [out, h*h]
+};
+void outer_block_backward(const Tensor& a, const Tensor& b, const Tensor& proj_o,
+                          const Tensor& dsums, const OuterBlockGradients& gradients,
+                          const std::function<void()>& progress);
+
+struct OuterFactorsGradients {
+  Tensor m;  // in m's dtype
+  OuterWeights weights;
+};
+// da, db [B, s, n*h] in acc.
+OuterFactorsGradients outer_factors_backward(const Tensor& da, const Tensor& db, const Tensor& m,
+                                             const Tensor& mask, const Statistics& statistics,
+                                             const OuterWeights& w);
+
+}  // namespace tessera::math

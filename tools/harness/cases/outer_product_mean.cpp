@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#include "tessera/layers/trunk/outer_product_mean.hpp"
+
+#include "harness/cases/layers.hpp"
+#include "harness/cases/trunk.hpp"
+
+namespace tessera::harness {
+namespace {
+
+using nlohmann::json;
+using Inputs = std::vector<InputSpec>;
+using Vars = std::vector<Var>;
+
+// With 128 channels of pairs: those of the trunk, 64 and 32.
+std::int64_t msa_channels(const Sizes& s) {
+  return s.channels >= 16 ? s.channels / 2 : s.channels + 3;
+}
+std::int64_t hidden_channels(const Sizes& s) {
+  return std::max<std::int64_t>(3, s.channels / 4);
+}
+
+double forward_flops(const Sizes& s) {
+  const auto h = static_cast<double>(hidden_channels(s));
+  const double projections =
+      static_cast<double>(positions(Class::msa, s) * msa_channels(s)) * 2 * h;
+  const double products = static_cast<double>(positions(Class::pair, s)) * h * h;
+  return 2 * (projections + products * static_cast<double>(s.msa_rows() + s.channels));
+}
+
+}  // namespace
+
+std::vector<Case> outer_product_mean_cases() {
+  return {case_of<OuterProductMean>(
+      {.name = "outer_product_mean",
+       .description = "Outer product mean, from MSA to pairs",
+       .outputs = {"z"},
+       .has_golden = true,
+       .inputs =
+           [](const Sizes& s) {
+             return Inputs{activation("m", Class::msa, s, msa_channels(s)),
+                           mask_input("mask", Class::msa, s)};
+           },
+       .hyperparameters =
+           [](const Sizes& s) {
+             return json{{"c_in", msa_channels(s)},
+                         {"c_hidden", hidden_channels(s)},
+                         {"c_out", s.channels}};
+           },
+       .forward_flops = forward_flops,
+       .build =
+           [](const Build& build, const json& h) {
+             return std::make_unique<OuterProductMean>(build, h.at("c_in"), h.at("c_hidden"),
+                                                       h.at("c_out"));
+           },
+       .forward = [](const OuterProductMean& layer,
+                     const Vars& in) { return Vars{layer.forward(in[0], in[1])}; }})};
+}
+
+}  // namespace tessera::harness
