@@ -93,6 +93,8 @@ Tensor arange(std::int64_t n, Device device);
 // have unit stride; those of c: the last. beta = 0 does not read c. a and b have one floating
 // dtype, c has it or, for bf16, f32. Sums are formed in at least f32.
 void gemm(double alpha, const Tensor& a, const Tensor& b, double beta, const Tensor& c);
+// Multiplications and additions of all products of this process so far, 2 m n k each.
+std::int64_t product_flops();
 
 // Layer norm over the channels of x [rows, channels], eps added to the biased variance. One of the
 // two dims of x has unit stride (channels-first tiles are given as a transposed view), likewise y.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "tessera/runtime/check.hpp"
 #include "tessera/runtime/error.hpp"
@@ -81,7 +82,17 @@ std::int64_t workspace_floats(const GemmArgs& args) {
   return args.block_rows * args.k + args.k * width + args.block_rows * width;
 }
 
+std::atomic<std::int64_t> flops_done{0};
+
+void count_flops(std::int64_t flops) {
+  flops_done.fetch_add(flops, std::memory_order_relaxed);
+}
+
 }  // namespace
+
+std::int64_t product_flops() {
+  return flops_done.load(std::memory_order_relaxed);
+}
 
 void gemm(double alpha, const Tensor& a, const Tensor& b, double beta, const Tensor& c) {
   check_operands(a, b, c);
@@ -105,6 +116,8 @@ void gemm(double alpha, const Tensor& a, const Tensor& b, double beta, const Ten
   args.a = matrix_of(a_used);
   args.b = matrix_of(b_used);
   args.c = matrix_of(c);
+
+  count_flops(2 * args.batch * args.m * args.n * args.k);
 
   const Device device = c.device();
   const KernelTable& table = kernel_table(device);

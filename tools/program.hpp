@@ -22,6 +22,7 @@ struct Session {
 using Run = std::function<int(const Session&)>;
 Run add_parity(CLI::App& app);
 Run add_bench(CLI::App& app);
+Run add_scaling(CLI::App& bench);
 Run add_info(CLI::App& app);
 Run add_contracts(CLI::App& app);
 Run add_report(CLI::App& app);
