@@ -24,7 +24,7 @@ Strided strided(const Tensor& x) {
 }
 
 // [G, J, K], or one group for all; undefined: absent.
-Strided term(const char* operation, check::Operand x, const Tensor& logits) {
+Strided optional(const char* operation, check::Operand x, const Tensor& logits) {
   if (!x.tensor.defined()) return {};
   check::same_device(operation, {{"logits", logits}, x});
   check::floating(operation, {x});
@@ -56,11 +56,10 @@ SoftmaxArgs softmax_args(const char* operation, const Tensor& logits, const Logi
   args.groups = logits.size(0);
   args.queries = logits.size(1);
   args.keys = logits.size(2);
-  args.infinity = terms.infinity;
-  args.mask_first = terms.mask_first;
   args.logits = strided(logits);
-  args.mask = term(operation, {"mask", terms.mask}, logits);
-  args.bias = term(operation, {"bias", terms.bias}, logits);
+  args.terms[terms.mask_first ? 0 : 1] = {optional(operation, {"mask", terms.mask}, logits),
+                                          terms.infinity, 1};
+  args.terms[terms.mask_first ? 1 : 0] = {optional(operation, {"bias", terms.bias}, logits), 1, 0};
   args.maximum = strided(maximum);
   args.sum = strided(sum);
   return args;
@@ -98,7 +97,7 @@ void softmax_tile_backward(const Tensor& logits, const LogitTerms& terms, const 
   check::unit_stride(operation, {"dweights", dweights});
   args.d = strided(d);
   args.dweights = strided(dweights);
-  args.dbias = term(operation, {"dbias", dbias}, logits);
+  args.dbias = optional(operation, {"dbias", dbias}, logits);
   if (dbias.defined()) {
     check::dtype(operation, {"dbias", dbias}, logits.dtype());
     dbias.bump_version();

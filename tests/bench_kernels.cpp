@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "tessera/layers/math/attention.hpp"
 #include "tessera/runtime/info.hpp"
 #include "tessera/runtime/ops.hpp"
 #include "tessera/runtime/parallel.hpp"
@@ -84,6 +85,45 @@ void add_rows(DType dtype, const Shape& s) {
   rows("sum_rows", dtype, s, 1, [](const T& t) { sum_rows(t[0], t[6]); });
 }
 
+struct AttentionSizes {
+  std::int64_t rows, queries, keys, heads, channels, biases;
+};
+
+// Blocks of attention with a key mask, forward and backward; own flops.
+void attention(const std::string& name, DType dtype, const AttentionSizes& s) {
+  const auto run = [=](benchmark::State& state, bool backward) {
+    const DType acc = at_least_f32(dtype);
+    const Shape queries{s.rows, s.queries, s.heads, s.channels};
+    const Shape keys{s.rows, s.keys, s.heads, s.channels};
+    const Shape biases{s.biases, s.heads, s.queries, s.keys};
+    math::AttentionOperands o{
+        operand(queries, dtype), operand(keys, dtype), operand(keys, dtype),
+        operand({s.rows, 1, s.keys}, dtype).expand({s.rows, s.queries, s.keys}),
+        operand(biases, dtype)};
+    const math::AttentionState forward = math::make_state(o.q);
+    math::attention_block(o, true, forward, {});
+    math::finish(forward);
+    const math::AttentionState again = math::make_state(o.q);
+    const Tensor dout = operand(queries, dtype), d = math::row_dots(dout, forward.weighted);
+    const math::AttentionGradients g{Tensor::zeros(queries, acc), Tensor::zeros(keys, acc),
+                                     Tensor::zeros(keys, acc), Tensor::zeros(biases, acc)};
+    for (auto _ : state) {
+      if (backward)
+        math::attention_block_backward(o, forward.maximum, forward.sum, dout, d, g, {});
+      else
+        math::attention_block(o, true, again, {});
+    }
+    const auto products = static_cast<double>(s.rows * s.queries * s.keys * s.heads * s.channels);
+    state.counters["flops"] = benchmark::Counter((backward ? 10 : 4) * products,
+                                                 benchmark::Counter::kIsIterationInvariantRate);
+  };
+  for (const bool backward : {false, true}) {
+    const std::string label = std::string("attention") + (backward ? "_backward/" : "/") +
+                              std::string(name_of(dtype)) + "/" + name;
+    benchmark::RegisterBenchmark(label.c_str(), run, backward)->Unit(benchmark::kMillisecond);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -97,6 +137,9 @@ int main(int argc, char** argv) {
     product("256x128x128", dtype, 1, 256, 128, 128);
     product("128x128x65536", dtype, 1, 128, 128, 65536, 1);
     product("128x512x256", dtype, 1, 128, 512, 256, 1);
+    attention("triangle", dtype, {256, 256, 256, 4, 32, 1});
+    attention("single", dtype, {1, 256, 256, 16, 24, 1});
+    attention("windows", dtype, {256, 32, 128, 4, 32, 256});
     add_rows(dtype, {256, 128});
     rows("copy_transposed", dtype, {256, 256}, 2,
          [](const std::vector<Tensor>& t) { copy(t[0].transpose(0, 1), t[1]); });

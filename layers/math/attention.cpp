@@ -273,11 +273,10 @@ void attention_block_backward(const AttentionOperands& o, const Tensor& maximum,
           const Tensor pdout = piece.of_queries(own_dout);
           gemm(o.scale, pq, pk.transpose(1, 2), 0, p);
           gemm(1, pdout, pv.transpose(1, 2), 0, da);
-          softmax_tile_backward(p, terms_of(o, s, group, piece),
-                                piece.of_queries(group.numbers(maximum)),
-                                piece.of_queries(group.numbers(log_sum)),
-                                piece.of_queries(group.numbers(d)), da,
-                                piece.of_both(group.bias(own_dbias, s.sharing())));
+          softmax_tile_backward(
+              p, terms_of(o, s, group, piece), piece.of_queries(group.numbers(maximum)),
+              piece.of_queries(group.numbers(log_sum)), piece.of_queries(group.numbers(d)), da,
+              piece.of_both(group.bias(own_dbias, s.sharing())));
           gemm(1, p.transpose(1, 2), pdout, 1, piece.of_keys(group.positions(gradients.dv)));
           gemm(o.scale, da, pk, 1, piece.of_queries(group.positions(gradients.dq)));
           gemm(o.scale, da.transpose(1, 2), pq, 1, piece.of_keys(group.positions(gradients.dk)));

@@ -51,7 +51,8 @@ struct AttentionGradients {
 };
 // The part of a block of keys in the gradients, from the finished state of all keys:
 //   p = exp((a - maximum) - log_sum);  da = p (dout.v - d)
-//   dq += scale da k;  dk += scale da^T q;  dv += p^T dout;  dbias += da, over the rows that share it
+//   dq += scale da k;  dk += scale da^T q;  dv += p^T dout;  dbias += da, over the rows that share
+//   it
 // dout [R, J, H, c] in any dtype, d = row_dots(dout, out).
 void attention_block_backward(const AttentionOperands& operands, const Tensor& maximum,
                               const Tensor& log_sum, const Tensor& dout, const Tensor& d,

@@ -11,41 +11,44 @@ A* at(const Strided& x, std::int64_t group, std::int64_t query) {
   return pointer<A>(x.data) + group * x.strides[0] + query * x.strides[1];
 }
 
-// Mask and bias in A: in place if they are that, else a block at a time through buffers, which
-// hold ones and zeros for absent ones.
+// A term's values in A, a block of keys at a time: in place if they are that, else through a
+// buffer, which holds zeros for an absent one.
+template <class A>
+struct TermRun {
+  const A* values;
+  Term<A> added;
+  A operator[](std::int64_t k) const { return added(values[k]); }
+};
 template <class A>
 class TermRuns {
  public:
-  explicit TermRuns(const SoftmaxArgs& args) : args_(args) {
-    for (std::int64_t i = 0; i < kBlock; ++i) {
-      mask_[i] = A(1);
-      bias_[i] = A(0);
-    }
+  explicit TermRuns(const SoftmaxArgs::Term& term) : values_(term.values), added_(term) {
+    if (values_.data == nullptr) added_ = Term<A>({{}, 0, 0});
   }
-  const A* mask(std::int64_t group, std::int64_t query, std::int64_t key, std::int64_t length) {
-    return run(args_.mask, group, query, key, length, mask_);
+  TermRun<A> run(std::int64_t group, std::int64_t query, std::int64_t key, std::int64_t length) {
+    if (values_.data == nullptr) return {buffer_, added_};
+    if (values_.dtype == dtype_of<A>) return {at<A>(values_, group, query) + key, added_};
+    const std::int64_t offset = group * values_.strides[0] + query * values_.strides[1] + key;
+    return {load_run<A>(values_, offset, 1, length, buffer_), added_};
   }
-  const A* bias(std::int64_t group, std::int64_t query, std::int64_t key, std::int64_t length) {
-    return run(args_.bias, group, query, key, length, bias_);
-  }
-  Terms<A> terms() const { return {static_cast<A>(args_.infinity), args_.mask_first}; }
 
  private:
-  static const A* run(const Strided& x, std::int64_t group, std::int64_t query, std::int64_t key,
-                      std::int64_t length, A* buffer) {
-    if (x.data == nullptr) return buffer;
-    return load_run<A>(x, group * x.strides[0] + query * x.strides[1] + key, 1, length, buffer);
-  }
-  const SoftmaxArgs& args_;
-  A mask_[kBlock];
-  A bias_[kBlock];
+  const Strided& values_;
+  Term<A> added_;
+  A buffer_[kBlock] = {};
+};
+// Both, in the order of addition: next to 1e9 it matters.
+template <class A>
+struct Terms {
+  TermRuns<A> first, second;
+  explicit Terms(const SoftmaxArgs& args) : first(args.terms[0]), second(args.terms[1]) {}
 };
 
 template <class A>
-A add_terms(A* logits, const A* mask, const A* bias, Terms<A> terms, std::int64_t length, A top) {
+A add_terms(A* logits, TermRun<A> first, TermRun<A> second, std::int64_t length, A top) {
 #pragma omp simd reduction(max : top)
   for (std::int64_t k = 0; k < length; ++k) {
-    const A logit = terms.added(logits[k], mask[k], bias[k]);
+    const A logit = (logits[k] + first[k]) + second[k];
     logits[k] = logit;
     top = logit > top ? logit : top;
   }
@@ -57,7 +60,7 @@ A exponentiate(A* logits, A maximum, std::int64_t length) {
   A sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t k = 0; k < length; ++k) {
-    const A weight = exp(logits[k] - maximum);
+    const A weight = exp_of_negative(logits[k] - maximum);
     logits[k] = weight;
     sum += weight;
   }
@@ -65,21 +68,21 @@ A exponentiate(A* logits, A maximum, std::int64_t length) {
 }
 
 template <class A>
-void softmax_row(const SoftmaxArgs& args, TermRuns<A>& runs, std::int64_t g, std::int64_t j) {
+void softmax_row(const SoftmaxArgs& args, Terms<A>& terms, std::int64_t g, std::int64_t j) {
   A* const logits = at<A>(args.logits, g, j);
   A& maximum = *at<A>(args.maximum, g, j);
   A& sum = *at<A>(args.sum, g, j);
   A top = args.first ? -static_cast<A>(__builtin_huge_val()) : maximum;
   for (std::int64_t k = 0; k < args.keys; k += kBlock) {
     const std::int64_t length = smaller(kBlock, args.keys - k);
-    top = add_terms(logits + k, runs.mask(g, j, k, length), runs.bias(g, j, k, length),
-                    runs.terms(), length, top);
+    top = add_terms(logits + k, terms.first.run(g, j, k, length), terms.second.run(g, j, k, length),
+                    length, top);
   }
   const A added = exponentiate(logits, top, args.keys);
   if (args.first) {
     sum = added;
   } else {
-    const A rescale = exp(maximum - top);
+    const A rescale = exp_of_negative(maximum - top);
     sum = rescale * sum + added;
     A* const weighted = at<A>(args.weighted, g, j);
 #pragma omp simd
@@ -89,42 +92,49 @@ void softmax_row(const SoftmaxArgs& args, TermRuns<A>& runs, std::int64_t g, std
 }
 
 template <class A>
-void gradient_row(const SoftmaxArgs& args, TermRuns<A>& runs, std::int64_t g, std::int64_t j) {
-  const A maximum = *at<A>(args.maximum, g, j);
-  const A log_sum = *at<A>(args.sum, g, j);
-  const A d = *at<A>(args.d, g, j);
-  const Terms<A> terms = runs.terms();
-  A no_dbias[kBlock] = {};
-  for (std::int64_t first = 0; first < args.keys; first += kBlock) {
-    const std::int64_t length = smaller(kBlock, args.keys - first);
-    A* const logits = at<A>(args.logits, g, j) + first;
-    A* const dweights = at<A>(args.dweights, g, j) + first;
-    A* const dbias = args.dbias.data == nullptr ? no_dbias : at<A>(args.dbias, g, j) + first;
-    const A* const mask = runs.mask(g, j, first, length);
-    const A* const bias = runs.bias(g, j, first, length);
-#pragma GCC ivdep
-    for (std::int64_t k = 0; k < length; ++k) {
-      const A logit = terms.added(logits[k], mask[k], bias[k]);
-      const WeightGradient<A> w = weight_gradient(logit, maximum, log_sum, dweights[k], d);
-      logits[k] = w.weight;
-      dweights[k] = w.logit;
-      dbias[k] += w.logit;
-    }
+struct RowState {
+  A maximum, log_sum, d;
+};
+
+template <class A>
+void replace_by_gradients(A* logits, A* dweights, A* dbias, TermRun<A> first, TermRun<A> second,
+                          RowState<A> row, std::int64_t length) {
+#pragma omp simd
+  for (std::int64_t k = 0; k < length; ++k) {
+    const A p = weight((logits[k] + first[k]) + second[k], row.maximum, row.log_sum);
+    const A da = logit_gradient(p, dweights[k], row.d);
+    logits[k] = p;
+    dweights[k] = da;
+    dbias[k] += da;
+  }
+}
+
+template <class A>
+void gradient_row(const SoftmaxArgs& args, Terms<A>& terms, A* unwanted, std::int64_t g,
+                  std::int64_t j) {
+  const RowState<A> row{*at<A>(args.maximum, g, j), *at<A>(args.sum, g, j), *at<A>(args.d, g, j)};
+  for (std::int64_t k = 0; k < args.keys; k += kBlock) {
+    const std::int64_t length = smaller(kBlock, args.keys - k);
+    A* const dbias = args.dbias.data == nullptr ? unwanted : at<A>(args.dbias, g, j) + k;
+    replace_by_gradients(at<A>(args.logits, g, j) + k, at<A>(args.dweights, g, j) + k, dbias,
+                         terms.first.run(g, j, k, length), terms.second.run(g, j, k, length), row,
+                         length);
   }
 }
 
 template <class A>
 void softmax_rows(const SoftmaxArgs& args, Range rows) {
-  TermRuns<A> runs(args);
+  Terms<A> terms(args);
   for (std::int64_t row = rows.begin; row < rows.end; ++row)
-    softmax_row<A>(args, runs, row / args.queries, row % args.queries);
+    softmax_row<A>(args, terms, row / args.queries, row % args.queries);
 }
 
 template <class A>
 void gradient_rows(const SoftmaxArgs& args, Range queries) {
-  TermRuns<A> runs(args);
+  Terms<A> terms(args);
+  A unwanted[kBlock] = {};
   for (std::int64_t j = queries.begin; j < queries.end; ++j)
-    for (std::int64_t g = 0; g < args.groups; ++g) gradient_row<A>(args, runs, g, j);
+    for (std::int64_t g = 0; g < args.groups; ++g) gradient_row<A>(args, terms, unwanted, g, j);
 }
 
 }  // namespace

@@ -17,16 +17,14 @@ __device__ A& at(const Strided& x, std::int64_t group, std::int64_t query, std::
   return static_cast<A*>(x.data)[group * x.strides[0] + query * x.strides[1] + last];
 }
 template <class A>
-__device__ A term(const Strided& x, A absent, std::int64_t group, std::int64_t query,
-                  std::int64_t key) {
-  if (x.data == nullptr) return absent;
-  return read<A>(x, group * x.strides[0] + query * x.strides[1] + key);
-}
-template <class A>
 __device__ A added(const SoftmaxArgs& args, std::int64_t g, std::int64_t j, std::int64_t k) {
-  const Terms<A> terms{static_cast<A>(args.infinity), args.mask_first};
-  return terms.added(at<A>(args.logits, g, j, k), term<A>(args.mask, A(1), g, j, k),
-                     term<A>(args.bias, A(0), g, j, k));
+  A logit = at<A>(args.logits, g, j, k);
+  for (const SoftmaxArgs::Term& term : args.terms) {
+    const Strided& x = term.values;
+    if (x.data != nullptr)
+      logit += Term<A>(term)(read<A>(x, g * x.strides[0] + j * x.strides[1] + k));
+  }
+  return logit;
 }
 
 template <class A>
@@ -57,12 +55,12 @@ __global__ void softmax_rows(SoftmaxArgs args, Range rows) {
     top = warp_maximum(top);
     A sum = 0;
     for (std::int64_t k = lane; k < args.keys; k += kWarp) {
-      const A weight = exp(at<A>(args.logits, g, j, k) - top);
+      const A weight = exp_of_negative(at<A>(args.logits, g, j, k) - top);
       at<A>(args.logits, g, j, k) = weight;
       sum += weight;
     }
     sum = warp_sum(sum);
-    const A rescale = args.first ? A(0) : exp(before - top);
+    const A rescale = args.first ? A(0) : exp_of_negative(before - top);
     if (!args.first)
       for (std::int64_t c = lane; c < args.channels; c += kWarp)
         at<A>(args.weighted, g, j, c) *= rescale;
@@ -83,12 +81,11 @@ __global__ void gradients(SoftmaxArgs args, Range queries) {
     for (std::int64_t g = 0; g < args.groups; ++g) {
       A& logit = at<A>(args.logits, g, j, k);
       A& dweight = at<A>(args.dweights, g, j, k);
-      const WeightGradient<A> w =
-          weight_gradient(added<A>(args, g, j, k), at<A>(args.maximum, g, j),
-                          at<A>(args.sum, g, j), dweight, at<A>(args.d, g, j));
-      logit = w.weight;
-      dweight = w.logit;
-      if (args.dbias.data != nullptr) at<A>(args.dbias, g, j, k) += w.logit;
+      const A p = weight(added<A>(args, g, j, k), at<A>(args.maximum, g, j), at<A>(args.sum, g, j));
+      const A da = logit_gradient(p, dweight, at<A>(args.d, g, j));
+      logit = p;
+      dweight = da;
+      if (args.dbias.data != nullptr) at<A>(args.dbias, g, j, k) += da;
     }
   }
 }

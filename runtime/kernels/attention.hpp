@@ -7,27 +7,24 @@
 
 namespace tessera::TESSERA_KERNELS_NAMESPACE {
 
-// What is added to logits. The order is the caller's: next to 1e9 it matters.
+// What a mask or a bias adds to a logit.
 template <class A>
-struct Terms {
-  A infinity;
-  bool mask_first;
-  TESSERA_HD A added(A logit, A mask, A bias) const {
-    const A masked = infinity * (mask - A(1));
-    return mask_first ? (logit + masked) + bias : (logit + bias) + masked;
-  }
+struct Term {
+  A factor, shift;
+  TESSERA_HD explicit Term(const SoftmaxArgs::Term& term)
+      : factor(static_cast<A>(term.factor)), shift(static_cast<A>(term.shift)) {}
+  TESSERA_HD A operator()(A value) const { return factor * (value - shift); }
 };
 
-template <class A>
-struct WeightGradient {
-  A weight;
-  A logit;
-};
 // maximum and log_sum apart: their sum would lose the second one next to -1e9.
 template <class A>
-TESSERA_HD inline WeightGradient<A> weight_gradient(A logit, A maximum, A log_sum, A dweight, A d) {
-  const A weight = exp((logit - maximum) - log_sum);
-  return {weight, weight * (dweight - d)};
+TESSERA_HD inline A weight(A logit, A maximum, A log_sum) {
+  return exp_of_negative((logit - maximum) - log_sum);
+}
+// From p = softmax(a) and the gradient of p; d: that of the output times the output.
+template <class A>
+TESSERA_HD inline A logit_gradient(A weight, A dweight, A d) {
+  return weight * (dweight - d);
 }
 
 }  // namespace tessera::TESSERA_KERNELS_NAMESPACE

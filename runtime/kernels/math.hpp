@@ -8,12 +8,14 @@
 namespace tessera::TESSERA_KERNELS_NAMESPACE {
 
 // e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln(2) / 2, and the Taylor series of e^r, whose
-// first omitted term is below half an ulp. n is taken from the low bits of x / ln 2 + magic. 2^n is
-// applied in two factors, so that results may be denormal or infinite. NaN gives NaN.
-TESSERA_HD inline float exp(float x) {
+// first omitted term is below half an ulp. n is taken from the low bits of x / ln 2 + magic.
+template <class A, class Bits>
+struct ExpParts {
+  A fraction;  // e^r
+  Bits n;      // modulo 2^32 or 2^64
+};
+TESSERA_HD inline ExpParts<float, std::uint32_t> exp_parts(float x) {
   constexpr float magic = 12582912.0f;  // 1.5 * 2^23
-  x = x < -104.0f ? -104.0f : x;
-  x = x > 89.0f ? 89.0f : x;
   const float shifted = x * 1.44269504f + magic;
   const float n = shifted - magic;
   const float r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
@@ -24,16 +26,10 @@ TESSERA_HD inline float exp(float x) {
   p = p * r + 1.0f / 6;
   p = p * r + 0.5f;
   p = (p * r) * r + r + 1.0f;
-  const std::uint32_t whole = bits_as<std::uint32_t>(shifted) - bits_as<std::uint32_t>(magic);
-  const std::uint32_t half = (whole + 1024u) / 2u - 512u;
-  const auto power = [](std::uint32_t e) { return bits_as<float>((e + 127u) << 23); };
-  return p * power(half) * power(whole - half);
+  return {p, bits_as<std::uint32_t>(shifted) - bits_as<std::uint32_t>(magic)};
 }
-
-TESSERA_HD inline double exp(double x) {
+TESSERA_HD inline ExpParts<double, std::uint64_t> exp_parts(double x) {
   constexpr double magic = 6755399441055744.0;  // 1.5 * 2^52
-  x = x < -746.0 ? -746.0 : x;
-  x = x > 710.0 ? 710.0 : x;
   const double shifted = x * 1.4426950408889634 + magic;
   const double n = shifted - magic;
   const double r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
@@ -50,10 +46,42 @@ TESSERA_HD inline double exp(double x) {
   p = p * r + 1.0 / 6.0;
   p = p * r + 0.5;
   p = (p * r) * r + r + 1.0;
-  const std::uint64_t whole = bits_as<std::uint64_t>(shifted) - bits_as<std::uint64_t>(magic);
-  const std::uint64_t half = (whole + 4096u) / 2u - 2048u;
-  const auto power = [](std::uint64_t e) { return bits_as<double>((e + 1023u) << 52); };
-  return p * power(half) * power(whole - half);
+  return {p, bits_as<std::uint64_t>(shifted) - bits_as<std::uint64_t>(magic)};
+}
+// 2^n of a normal number.
+TESSERA_HD inline float power_of_two(std::uint32_t n) {
+  return bits_as<float>((n + 127u) << 23);
+}
+TESSERA_HD inline double power_of_two(std::uint64_t n) {
+  return bits_as<double>((n + 1023u) << 52);
+}
+
+// 2^n is applied in two factors, so that results may be denormal or infinite. NaN gives NaN.
+TESSERA_HD inline float exp(float x) {
+  x = x < -104.0f ? -104.0f : x;
+  x = x > 89.0f ? 89.0f : x;
+  const auto [fraction, n] = exp_parts(x);
+  const std::uint32_t half = (n + 1024u) / 2u - 512u;
+  return fraction * power_of_two(half) * power_of_two(n - half);
+}
+TESSERA_HD inline double exp(double x) {
+  x = x < -746.0 ? -746.0 : x;
+  x = x > 710.0 ? 710.0 : x;
+  const auto [fraction, n] = exp_parts(x);
+  const std::uint64_t half = (n + 4096u) / 2u - 2048u;
+  return fraction * power_of_two(half) * power_of_two(n - half);
+}
+
+// The same for weights: x is at most about 0, and what would be denormal is 0. NaN gives NaN.
+TESSERA_HD inline float exp_of_negative(float x) {
+  const auto [fraction, n] = exp_parts(x);
+  const float value = fraction * power_of_two(n);
+  return x < -87.0f ? 0.0f : value;
+}
+TESSERA_HD inline double exp_of_negative(double x) {
+  const auto [fraction, n] = exp_parts(x);
+  const double value = fraction * power_of_two(n);
+  return x < -708.0 ? 0.0 : value;
 }
 
 TESSERA_HD inline float square_root(float x) {

@@ -200,15 +200,17 @@ struct IndexedRowsArgs {
 };
 
 // Tiles [groups, queries, keys]; strides: of groups, of queries, 1. Those of f32 or f64 `dtype`,
-// but for mask and bias, which may be absent (data == null), as may dbias. Items: rows of queries
+// but for the terms; terms and dbias may be absent (data == null). Items: rows of queries
 // (forward), queries of all groups (backward).
 struct SoftmaxArgs {
   DType dtype;
   std::int64_t groups, queries, keys, channels;
-  double infinity;
-  bool mask_first;
   bool first;
-  Strided logits, mask, bias;
+  Strided logits;
+  struct Term {  // adds factor (value - shift)
+    Strided values;
+    double factor, shift;
+  } terms[2];            // in the order of addition
   Strided maximum, sum;  // strides: of groups, of queries; sum: the logarithm, backward
   Strided weighted;      // of groups, of queries, 1 (forward)
   Strided d;             // backward

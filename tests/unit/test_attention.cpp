@@ -68,9 +68,12 @@ Dense dense(const AttentionOperands& o, const Sizes& s, const Tensor& dout_tenso
   const std::vector<double> dout = to_values(dout_tensor);
   const std::vector<double> bias = o.bias.defined() ? to_values(o.bias) : std::vector<double>{};
   const std::vector<double> mask = o.mask.defined() ? to_values(o.mask) : std::vector<double>{};
-  Dense r{std::vector<double>(q.size()), {},
-          {}, std::vector<double>(q.size()),
-          std::vector<double>(k.size()), std::vector<double>(k.size()),
+  Dense r{std::vector<double>(q.size()),
+          {},
+          {},
+          std::vector<double>(q.size()),
+          std::vector<double>(k.size()),
+          std::vector<double>(k.size()),
           std::vector<double>(bias.size())};
   for (std::int64_t row = 0; row < s.rows; ++row)
     for (std::int64_t h = 0; h < s.heads; ++h)
