@@ -48,6 +48,7 @@ const std::vector<Case>& all_cases() {
     for (const auto& group : {
              linear_cases,
              transition_cases,
+             triangle_attention_cases,
              triangle_multiplication_cases,
              outer_product_mean_cases,
              elementwise_cases,

@@ -8,6 +8,7 @@ namespace tessera::harness {
 
 std::vector<Case> linear_cases();  // Linear, LayerNorm, sigmoid gate
 std::vector<Case> transition_cases();
+std::vector<Case> triangle_attention_cases();
 std::vector<Case> triangle_multiplication_cases();
 std::vector<Case> outer_product_mean_cases();
 
