@@ -35,14 +35,16 @@ struct Pairs {
   std::int64_t batch, rows, columns, hidden;
   std::int64_t block_rows, block_columns;
 
-  Pairs(const Tensor& a, const Tensor& sums, std::int64_t bytes_per_product)
+  // In several rounds, each with a part of the columns, no block has whole rows.
+  Pairs(const Tensor& a, const Tensor& sums, std::size_t bytes_per_product, int rounds)
       : batch(sums.size(0)),
         rows(sums.size(1)),
         columns(sums.size(2)),
         hidden(a.size(2) / sums.size(1)) {
-    const std::int64_t pairs = chunk_rows(a.device(), hidden * hidden * bytes_per_product);
+    const std::int64_t pairs =
+        chunk_rows(a.device(), hidden * hidden * static_cast<std::int64_t>(bytes_per_product));
     block_columns = std::min(columns, pairs);
-    block_rows = std::min(rows, std::max<std::int64_t>(1, pairs / columns));
+    block_rows = rounds > 1 ? 1 : std::clamp<std::int64_t>(pairs / columns, 1, rows);
   }
   std::int64_t products() const { return block_rows * block_columns * hidden * hidden; }
 };
@@ -155,7 +157,7 @@ void outer_block(const Tensor& a, const Tensor& b, const Tensor& proj_o, bool fi
   const trace::Span span(trace::Kind::block, "outer_block");
   const DType dtype = a.dtype(), acc = sums.dtype();
   const Device device = a.device();
-  const Pairs p(a, sums, static_cast<std::int64_t>(size_of(dtype) + size_of(acc)));
+  const Pairs p(a, sums, size_of(dtype) + size_of(acc), 1);
 
   run_lanes(device, p.batch * p.rows, p.block_rows,
             [&](std::int64_t begin, std::int64_t end, int lane) {
@@ -211,11 +213,11 @@ void outer_block_backward(const Tensor& a, const Tensor& b, const Tensor& proj_o
   const trace::Span span(trace::Kind::block, "outer_block_backward");
   const DType acc = dsums.dtype();
   const Device device = a.device();
-  const Pairs p(a, dsums, 2 * static_cast<std::int64_t>(size_of(acc)));
+  const int lanes = lane_count(device);
+  const Pairs p(a, dsums, 2 * size_of(acc), lanes);
   const LaneSums proj_o_sums(device, acc, {proj_o.shape()});
   // Lanes own rows, and with them gradients of a. Those of b are everybody's: in each round a lane
   // has other columns than the others.
-  const int lanes = lane_count(device);
   for (int round = 0; round < lanes; ++round)
     run_lanes(device, p.batch * p.rows, p.block_rows,
               [&](std::int64_t begin, std::int64_t end, int lane) {

@@ -19,14 +19,6 @@ std::int64_t hidden_channels(const Sizes& s) {
   return std::max<std::int64_t>(3, s.channels / 4);
 }
 
-double forward_flops(const Sizes& s) {
-  const auto h = static_cast<double>(hidden_channels(s));
-  const double projections =
-      static_cast<double>(positions(Class::msa, s) * msa_channels(s)) * 2 * h;
-  const double products = static_cast<double>(positions(Class::pair, s)) * h * h;
-  return 2 * (projections + products * static_cast<double>(s.msa_rows() + s.channels));
-}
-
 }  // namespace
 
 std::vector<Case> outer_product_mean_cases() {
@@ -46,7 +38,6 @@ std::vector<Case> outer_product_mean_cases() {
                          {"c_hidden", hidden_channels(s)},
                          {"c_out", s.channels}};
            },
-       .forward_flops = forward_flops,
        .build =
            [](const Build& build, const json& h) {
              return std::make_unique<OuterProductMean>(build, h.at("c_in"), h.at("c_hidden"),
