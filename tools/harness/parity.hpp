@@ -13,9 +13,10 @@
 namespace tessera::harness {
 
 struct Comparison {
-  std::string tensor;  // "y", "grad x", "grad p_in.weight"
-  double max_abs = 0;  // largest difference
-  double max_rel = 0;  // the same over the largest reference value
+  std::string tensor;    // "y", "grad x", "grad p_in.weight"
+  double max_abs = 0;    // largest difference
+  double max_rel = 0;    // the same over the largest reference value
+  double tolerance = 0;  // on max_rel
 };
 
 enum class Kind { golden, parity };
@@ -27,7 +28,7 @@ struct CaseResult {
   std::string name;
   Kind kind = Kind::parity;
   std::string problem;              // "B=2 N=12 C=16"; the file of a golden
-  double tolerance = 0;             // on max_rel
+  double tolerance = 0;             // on max_rel, if a tensor has no other
   std::vector<Comparison> tensors;  // outputs, input gradients, parameter gradients
   int outputs_checked = 0;
   int inputs_checked = 0;
