@@ -47,6 +47,7 @@ const std::vector<Case>& all_cases() {
     std::vector<Case> all;
     for (const auto& group : {
              linear_cases,
+             pair_weighted_averaging_cases,
              transition_cases,
              triangle_attention_cases,
              triangle_multiplication_cases,

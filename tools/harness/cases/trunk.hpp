@@ -7,6 +7,7 @@
 namespace tessera::harness {
 
 std::vector<Case> linear_cases();  // Linear, LayerNorm, sigmoid gate
+std::vector<Case> pair_weighted_averaging_cases();
 std::vector<Case> transition_cases();
 std::vector<Case> triangle_attention_cases();
 std::vector<Case> triangle_multiplication_cases();

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#include "tessera/layers/trunk/pair_weighted_averaging.hpp"
+
+#include "harness/cases/layers.hpp"
+#include "harness/cases/trunk.hpp"
+
+namespace tessera::harness {
+namespace {
+
+using nlohmann::json;
+using Inputs = std::vector<InputSpec>;
+using Vars = std::vector<Var>;
+
+constexpr double kInf = 1e6;
+
+// With 128 channels of pairs: those of the trunk, 64 channels of the MSA and 8 heads of 32.
+struct Widths {
+  std::int64_t msa, head, heads;
+};
+Widths widths(const Sizes& s) {
+  if (s.channels >= 16) return {s.channels / 2, 32, 8};
+  return {s.channels + 3, 4, 3};
+}
+
+double forward_flops(const Sizes& s) {
+  const Widths w = widths(s);
+  const std::int64_t per_row = w.heads * w.head * (3 * w.msa + s.tokens);
+  return 2 * static_cast<double>(positions(Class::msa, s) * per_row +
+                                 positions(Class::pair, s) * s.channels * w.heads);
+}
+
+}  // namespace
+
+std::vector<Case> pair_weighted_averaging_cases() {
+  return {case_of<PairWeightedAveraging>(
+      {.name = "pair_weighted_averaging",
+       .description = "Pair-weighted averaging of an MSA",
+       .outputs = {"o"},
+       .has_golden = true,
+       .zero_gradients = {"norm_z.bias"},
+       .inputs =
+           [](const Sizes& s) {
+             return Inputs{activation("m", Class::msa, s, widths(s).msa),
+                           activation("z", Class::pair, s, s.channels),
+                           mask_input("mask", Class::pair, s)};
+           },
+       .hyperparameters =
+           [](const Sizes& s) {
+             const Widths w = widths(s);
+             return json{{"c_m", w.msa},
+                         {"c_z", s.channels},
+                         {"c_h", w.head},
+                         {"num_heads", w.heads},
+                         {"inf", kInf}};
+           },
+       .forward_flops = forward_flops,
+       .build =
+           [](const Build& build, const json& h) {
+             return std::make_unique<PairWeightedAveraging>(build, h.at("c_m"), h.at("c_z"),
+                                                            h.at("c_h"), h.at("num_heads"),
+                                                            h.value("inf", kInf));
+           },
+       .forward = [](const PairWeightedAveraging& layer,
+                     const Vars& in) { return Vars{layer.forward(in[0], in[1], in[2])}; }})};
+}
+
+}  // namespace tessera::harness
