@@ -12,5 +12,6 @@ std::vector<Case> transition_cases();
 std::vector<Case> triangle_attention_cases();
 std::vector<Case> triangle_multiplication_cases();
 std::vector<Case> outer_product_mean_cases();
+std::vector<Case> attention_pair_bias_cases();
 
 }  // namespace tessera::harness
