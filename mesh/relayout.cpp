@@ -103,30 +103,44 @@ std::vector<Message> messages_of(const Parts& parts, const std::vector<Tensor>& 
   return messages;
 }
 
-// Target tensors; a target that is an own source piece is that piece.
-std::vector<Tensor> make_targets(const RelayoutPlan& plan, const std::vector<Tensor>& source) {
+bool contains(const Box& outer, const Box& inner) {
+  return intersect(outer, inner) == inner;
+}
+
+// The own source piece whose storage a target piece shares, or -1.
+int shared_piece(const RelayoutPlan& plan, const Box& target, Sharing sharing) {
+  for (std::size_t k = 0; k < plan.source.size(); ++k)
+    if (target == plan.source[k] || (sharing == Sharing::parts && contains(plan.source[k], target)))
+      return static_cast<int>(k);
+  return -1;
+}
+
+std::vector<Tensor> make_targets(const RelayoutPlan& plan, const std::vector<Tensor>& source,
+                                 Sharing sharing) {
   std::vector<Tensor> target;
   const Tensor& like = source.front();
   for (const Box& box : plan.target) {
-    const auto same = std::find(plan.source.begin(), plan.source.end(), box);
-    const auto index = static_cast<std::size_t>(same - plan.source.begin());
-    target.push_back(same != plan.source.end()
-                         ? source[index].contiguous()
-                         : Tensor::empty({like.size(0), box.rows.size(), box.cols.size()},
-                                         like.dtype(), like.device()));
+    const int shared = shared_piece(plan, box, sharing);
+    const auto index = static_cast<std::size_t>(shared);
+    if (shared < 0)
+      target.push_back(Tensor::empty({like.size(0), box.rows.size(), box.cols.size()}, like.dtype(),
+                                     like.device()));
+    else if (box == plan.source[index])
+      target.push_back(source[index].contiguous());
+    else
+      target.push_back(view_of(source[index], plan.source[index], box));
   }
   return target;
 }
 
 void copy_own(const RelayoutPlan& plan, const std::vector<Tensor>& from,
-              const std::vector<Tensor>& into) {
+              const std::vector<Tensor>& into, Sharing sharing) {
   std::size_t s = 0;
   for (std::size_t t = 0; t < plan.receives.size(); ++t) {
     if (plan.receives[t].peer != plan.rank) continue;
     while (plan.sends[s].peer != plan.rank) ++s;
-    const bool is_whole_piece = plan.target[static_cast<std::size_t>(plan.receives[t].piece)] ==
-                                plan.source[static_cast<std::size_t>(plan.sends[s].piece)];
-    if (!is_whole_piece) copy(from[s], into[t]);
+    const Box& target = plan.target[static_cast<std::size_t>(plan.receives[t].piece)];
+    if (shared_piece(plan, target, sharing) < 0) copy(from[s], into[t]);
     ++s;
   }
 }
@@ -201,20 +215,20 @@ std::vector<Tensor> PendingRelayout::wait() {
 
 PendingRelayout start_relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
                                const std::vector<Tensor>& source, const std::string& axis,
-                               const std::string& label, CallSite where) {
+                               const std::string& label, Sharing sharing, CallSite where) {
   check_source(mesh, plan, source, label);
-  const std::vector<Tensor> target = make_targets(plan, source);
+  const std::vector<Tensor> target = make_targets(plan, source, sharing);
   const std::vector<Tensor> from = views_of(source, plan.source, plan.sends);
   const std::vector<Tensor> into = views_of(target, plan.target, plan.receives);
   Transfer transfer = start_transfer(mesh, plan, from, into, {kOperation, axis, label, where});
-  copy_own(plan, from, into);
+  copy_own(plan, from, into, sharing);
   return PendingRelayout(std::make_unique<PendingRelayout::State>(std::move(transfer), target));
 }
 
 std::vector<Tensor> relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
                              const std::vector<Tensor>& source, const std::string& axis,
                              const std::string& label, CallSite where) {
-  return start_relayout(mesh, plan, source, axis, label, where).wait();
+  return start_relayout(mesh, plan, source, axis, label, Sharing::wholes, where).wait();
 }
 
 std::vector<Tensor> relayout_add(const DeviceMesh& mesh, const RelayoutPlan& plan,

@@ -68,6 +68,10 @@ std::vector<Tensor> relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
                              const std::vector<Tensor>& source, const std::string& axis,
                              const std::string& label, CallSite where = CallSite::current());
 
+// Which target pieces share the storage of an own source piece: those that equal it, or also those
+// that are a part of it, as views with its strides.
+enum class Sharing { wholes, parts };
+
 // The same, started only, so that several can be on their way. The source must stay as it is until
 // wait() has returned the targets.
 class [[nodiscard]] PendingRelayout {
@@ -85,7 +89,8 @@ class [[nodiscard]] PendingRelayout {
 };
 PendingRelayout start_relayout(const DeviceMesh& mesh, const RelayoutPlan& plan,
                                const std::vector<Tensor>& source, const std::string& axis,
-                               const std::string& label, CallSite where = CallSite::current());
+                               const std::string& label, Sharing sharing = Sharing::wholes,
+                               CallSite where = CallSite::current());
 // The adjoint: target[k] is [batch, rows, cols] of plan.target; returns tensors of plan.source, the
 // sum over all target pieces that hold an element, zero where none does. Added in the order of the
 // ranks, the own parts in their place: reproducible. Floating.

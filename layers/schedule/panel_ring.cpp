@@ -217,8 +217,10 @@ PendingRelayout start_skew(const DeviceMesh& mesh, Side side, const PanelOperand
   const std::int64_t along = operand.transposed ? mesh.size(kCp0) : mesh.size(kCp1);
   std::int64_t rows = tile.size(1) * across, cols = tile.size(2) * along;
   if (operand.transposed) std::swap(rows, cols);
+  // Panels that never leave need not be contiguous.
+  const Sharing sharing = mesh.size(axis_of(side)) == 1 ? Sharing::parts : Sharing::wholes;
   return start_relayout(mesh, skew_plan(mesh, side, operand, rows, cols), {tile}, kWholeGrid,
-                        fmt::format("skew {}", operand.name));
+                        fmt::format("skew {}", operand.name), sharing);
 }
 
 Tensor unskew(const DeviceMesh& mesh, Side side, const PanelOperand& operand,

@@ -170,7 +170,9 @@ class GroupRing {
   }
   // A panel of biases [heads * B, Q, K] as [B, heads, Q, K].
   Tensor by_sample(const Tensor& panel) const {
-    return panel.view({heads_.count, e_.batch, panel.size(1), panel.size(2)}).transpose(0, 1);
+    const std::vector<std::int64_t>& stride = panel.strides();  // of a view, if it never travels
+    return panel.as_strided({e_.batch, heads_.count, panel.size(1), panel.size(2)},
+                            {stride[0], e_.batch * stride[0], stride[1], stride[2]}, 0);
   }
 
   // out = x w^T, x with channels last, out of any shape.
