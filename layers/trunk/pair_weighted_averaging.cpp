@@ -62,9 +62,11 @@ struct HeadGroups {
   }
 };
 
-// [B*heads*width, s, n] as one matrix [width*s, n] per sample and head.
+// [B*heads*width, s, n] as one matrix [width*s, n] per sample and head. A panel that never travels
+// is a view: some columns of a tile.
 Tensor by_head(const Tensor& t, std::int64_t width) {
-  return t.view({t.size(0) / width, width * t.size(1), t.size(2)});
+  return t.as_strided({t.size(0) / width, width * t.size(1), t.size(2)},
+                      {width * t.strides()[0], t.strides()[1], 1}, 0);
 }
 
 // Logits [B*H, q, k] in acc, which are consumed, to weights in `dtype`: the softmax over all keys.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Pair-weighted averaging of an MSA: every row takes the same averages over tokens, whose weights
 // come from the pair tensor.
-//   w[q,k,h] = softmax over k of (LN(z) Wz^T + inf (mask - 1));   o[s,q,h] = sum_k w[q,k,h]
-//   v[s,k,h] (formulas: layers/math/pair_weighted_averaging.hpp) m [B, S, N, c_m] msa (S0,S1,S2); z
-//   [B, N, N, c_z], mask [B, N, N] pair; y as m. S divisible by cp0, N by cp0 and cp1. The keys are
-//   the second token of z. The caller adds the residual. Parameters, in order: norm_m.weight,
-//   norm_m.bias [c_m]; norm_z.weight, norm_z.bias [c_z]; proj_m.weight, proj_g.weight [H c_h, c_m];
-//   proj_z.weight [H, c_z]; proj_o.weight [c_m, H c_h].
+//   w[q,k,h] = softmax over k of (LN(z) Wz^T + inf (mask - 1))
+//   o[s,q,h] = sum_k w[q,k,h] v[s,k,h]     (formulas: layers/math/pair_weighted_averaging.hpp)
+//   m [B, S, N, c_m] msa (S0,S1,S2); z [B, N, N, c_z], mask [B, N, N] pair; y as m. S divisible by
+//   cp0, N by cp0 and cp1. The keys are the second token of z. The caller adds the residual.
+//   Parameters, in order: norm_m.weight, norm_m.bias [c_m]; norm_z.weight, norm_z.bias [c_z];
+//   proj_m.weight, proj_g.weight [H c_h, c_m]; proj_z.weight [H, c_z]; proj_o.weight [c_m, H c_h].
 //
 //   Messages. The logits stay where they are and do not depend on the rows of the MSA: they are
 //   normalised first, then v and w travel. Tm, Tz: bytes of a tile of H c_h channels of m's form
