@@ -228,24 +228,4 @@ AveragingLogitsGradients averaging_logits_backward(const std::vector<Tensor>& gr
   return out;
 }
 
-Tensor weighted_row_sums(const Tensor& w, const Tensor& g) {
-  const std::int64_t rows = w.size(0) * w.size(1), keys = w.size(2);
-  const DType acc = at_least_f32(w.dtype());
-  const Tensor sums = Tensor::empty({rows, 1}, acc, w.device());
-  const Tensor w_rows = w.view({rows, keys}), g_rows = g.view({rows, keys});
-  const std::int64_t chunk =
-      std::min(rows, chunk_rows(w.device(), 3 * keys * static_cast<std::int64_t>(size_of(acc))));
-  run_lanes(w.device(), rows, chunk, [&](std::int64_t begin, std::int64_t end, int) {
-    const PurposeScope purpose(Purpose::workspace);
-    const Tensor products = Tensor::empty({chunk, keys}, acc, w.device());
-    for_each_chunk(begin, end, rows, chunk, [&](const Chunk& c) {
-      const Tensor product = products.narrow(0, 0, c.length);
-      binary(Binary::multiply, w_rows.narrow(0, c.flat, c.length),
-             g_rows.narrow(0, c.flat, c.length), product);
-      fold(Fold::sum, product, {-1}, sums.narrow(0, c.flat, c.length));
-    });
-  });
-  return sums.view({w.size(0), w.size(1), 1});
-}
-
 }  // namespace tessera::math

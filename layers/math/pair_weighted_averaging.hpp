@@ -75,7 +75,4 @@ AveragingLogitsGradients averaging_logits_backward(const std::vector<Tensor>& gr
                                                    const Tensor& z, const Statistics& statistics,
                                                    const AveragingPairWeights& w);
 
-// sum over k of w * g: [B*heads, q, 1] in acc, of two [B*heads, q, k].
-Tensor weighted_row_sums(const Tensor& w, const Tensor& g);
-
 }  // namespace tessera::math

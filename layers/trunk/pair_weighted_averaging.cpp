@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "tessera/layers/trunk/pair_weighted_averaging.hpp"
 
-#include <utility>
+#include <algorithm>
 
 #include "tessera/autodiff/gradients.hpp"
+#include "tessera/layers/math/attention.hpp"
 #include "tessera/layers/math/pair_weighted_averaging.hpp"
 #include "tessera/layers/schedule/panel_ring.hpp"
 #include "tessera/layers/substrate/common.hpp"
@@ -28,6 +29,16 @@ struct Weights {
   math::AveragingPairWeights pair;
 };
 
+// Groups of heads with no more channels than m has, so that beside o nothing is larger than a tile
+// of m; fewer where that would make tiles of less than 1 MiB. `tile_bytes`: all heads.
+std::int64_t group_count(std::int64_t tile_bytes, std::int64_t heads, std::int64_t channels,
+                         std::int64_t m_channels) {
+  constexpr std::int64_t least_bytes = 1 << 20;
+  const std::int64_t per_group = std::max<std::int64_t>(1, m_channels * heads / channels);
+  return std::clamp<std::int64_t>(tile_bytes / least_bytes, 1,
+                                  (heads + per_group - 1) / per_group);
+}
+
 // The heads are taken in groups, one after the other, so that what has H c_h channels need not be
 // there as a whole. What there is of all heads is ordered by group, sample and head: a group is a
 // stretch of the batch.
@@ -35,10 +46,10 @@ struct HeadGroups {
   std::int64_t heads = 1, width = 1;
   int count = 1;
 
-  HeadGroups(const DeviceMesh& mesh, const Tensor& m, const Weights& w)
+  HeadGroups(const Tensor& m, const Weights& w)
       : heads(w.pair.proj_z.size(0)), width(w.msa.proj_m.size(0) / heads) {
-    const std::int64_t tile_bytes = m.bytes() / m.size(-1) * heads * width;
-    count = static_cast<int>(ring_groups(mesh.size(kCp0) * mesh.size(kCp1), tile_bytes, heads));
+    const std::int64_t channels = heads * width, tile_bytes = m.bytes() / m.size(-1) * channels;
+    count = static_cast<int>(group_count(tile_bytes, heads, channels, m.size(-1)));
   }
   Interval channels(int k) const {
     const Interval h = shard_of(heads, count, k);
@@ -69,6 +80,11 @@ Tensor by_head(const Tensor& t, std::int64_t width) {
                       {width * t.strides()[0], t.strides()[1], 1}, 0);
 }
 
+// [B*heads, q, k] as one row of keys per sample, head and query.
+Tensor by_row(const Tensor& w) {
+  return w.view({w.size(0) * w.size(1), 1, 1, w.size(2)});
+}
+
 // Logits [B*H, q, k] in acc, which are consumed, to weights in `dtype`: the softmax over all keys.
 Tensor softmax_over_keys(const DeviceMesh& mesh, const Tensor& a, DType dtype) {
   const Tensor row = Tensor::empty({a.size(0), a.size(1), 1}, a.dtype(), a.device());
@@ -90,7 +106,7 @@ void softmax_backward(const DeviceMesh& mesh, const HeadGroups& groups, const Te
   const Tensor sums = Tensor::empty({w.size(0), w.size(1), 1}, dw.front().dtype(), w.device());
   const std::vector<Tensor> weights = groups.parts(w), rows = groups.parts(sums);
   for (std::size_t k = 0; k < dw.size(); ++k)
-    copy(math::weighted_row_sums(weights[k], dw[k]), rows[k]);
+    copy(math::row_dots(by_row(weights[k]), by_row(dw[k])).view(rows[k].shape()), rows[k]);
   all_reduce(mesh, kCp1, ReduceOp::sum, sums, "softmax gradient");
   for (std::size_t k = 0; k < dw.size(); ++k) {
     binary(Binary::subtract, dw[k], rows[k].expand(dw[k].shape()), dw[k]);
@@ -190,7 +206,7 @@ struct AveragingFunction {
     const DeviceMesh& mesh = ctx.mesh();
     const Tensor m = in[0].local().contiguous(), z = in[1].local().contiguous();
     const Weights weights = weights_of([&](std::size_t k) { return in[k].local(); });
-    const HeadGroups groups(mesh, m, weights);
+    const HeadGroups groups(m, weights);
     const math::Tile tile(m);
 
     const Tensor a =
@@ -219,7 +235,7 @@ struct AveragingFunction {
     const DTensor& dy = gradients[0];
     const Tensor m = ctx.saved("m").contiguous(), w = ctx.saved("w");
     const Weights weights = weights_of([&](std::size_t k) { return ctx.saved(inputs[k]); });
-    const HeadGroups groups(ctx.mesh(), m, weights);
+    const HeadGroups groups(m, weights);
     const math::Statistics m_statistics{ctx.saved("m mean"), ctx.saved("m rstd")};
     MsaGradients msa(m, weights.msa);
     std::vector<Tensor> dw;
@@ -303,7 +319,9 @@ struct AveragingFunction {
         ring_message(Pass::backward, Side::y, kByKey.name, pair_tile * e),
         sums_message(Pass::backward, Side::y, kByKey.name, pair_tile * acc),
         unskew_message(Pass::backward, Side::y, sums, kWeightSums)};
-    const Formula groups = ring_groups(msa_tile * e, H);
+    const Formula groups = Formula::function("K", [bytes = msa_tile * e](const Symbols& at) {
+      return group_count(bytes.evaluate(at), at.at("H"), at.at("Hc"), at.at("Cm"));
+    });
     for (ContractMessage& line : moves) {  // each with its part of the bytes
       line.count = groups * line.count;
       line.messages = groups * line.messages;

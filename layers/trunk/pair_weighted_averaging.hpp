@@ -18,11 +18,12 @@
 //               above
 //   The sums that travel are those of the gradient of w. The softmax's own sum over keys is taken
 //   at home, from the complete gradient: it needs one all_reduce, and counts every row of the MSA
-//   once. Tiles that are large move in groups of heads, K times with a K-th of the bytes.
+//   once. Tiles that are large move in groups of heads, K times with a K-th of the bytes: groups
+//   with no more channels than m.
 //   The parameter gradients are summands on dp, cp0 and cp1.
 //   Saved: m, z, the statistics of both (2 each, in acc), w (H channels of z's form) and o before
 //   its gate (H c_h channels of m's form), which only the ring could bring back; v and the gate are
-//   formed again. Beside o nothing is larger than a tile of a group of heads.
+//   formed again. Beside o nothing is larger than a tile of m or z.
 #pragma once
 
 #include "tessera/layers/substrate/layer_norm.hpp"
