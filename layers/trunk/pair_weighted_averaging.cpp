@@ -35,8 +35,7 @@ std::int64_t group_count(std::int64_t tile_bytes, std::int64_t heads, std::int64
                          std::int64_t m_channels) {
   constexpr std::int64_t least_bytes = 1 << 20;
   const std::int64_t per_group = std::max<std::int64_t>(1, m_channels * heads / channels);
-  return std::clamp<std::int64_t>(tile_bytes / least_bytes, 1,
-                                  (heads + per_group - 1) / per_group);
+  return std::clamp<std::int64_t>(tile_bytes / least_bytes, 1, (heads + per_group - 1) / per_group);
 }
 
 // The heads are taken in groups, one after the other, so that what has H c_h channels need not be

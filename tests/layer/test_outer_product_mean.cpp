@@ -11,6 +11,7 @@
 #include "harness/problem.hpp"
 #include "support/catch.hpp"
 #include "support/mpi.hpp"
+#include "support/values.hpp"
 #include "tessera/layers/trunk/outer_product_mean.hpp"
 #include "tessera/mesh/testing.hpp"
 #include "tessera/runtime/ops.hpp"
@@ -26,19 +27,6 @@ constexpr std::int64_t kIn = 7, kHidden = 3, kOut = 5, kBatch = 2;
 const Case& layer_case() {
   return *find_case("outer_product_mean");
 }
-
-// The numbers of a tensor, by index.
-struct Values {
-  Shape shape;
-  std::vector<double> data;
-  explicit Values(const Tensor& t) : shape(t.shape()), data(to_values(t.to(DType::f64))) {}
-  double operator()(std::initializer_list<std::int64_t> index) const {
-    std::int64_t at = 0;
-    std::size_t d = 0;
-    for (const std::int64_t i : index) at = at * shape[d++] + i;
-    return data[static_cast<std::size_t>(at)];
-  }
-};
 
 // A layer and inputs with a given mask, and the formula in plain loops.
 struct Example {
