@@ -447,14 +447,18 @@ void require(bool holds, const char* problem, const char* tensor, const char* hi
   throw TypeError({.problem = problem, .operation = kOperation, .tensor = tensor, .hint = hint});
 }
 
-void check_samples(const Var& s, const Var& z) {
-  const Shape& samples = s.value().shape();
-  const Shape& problems = z.value().shape();
-  if (samples.empty() || problems.empty() || samples[0] % problems[0] == 0) return;
+// What the contract cannot say, and what it is made from.
+void check_sizes(const DTensor& s, const DTensor& k_in, const DTensor& z, const DeviceMesh& mesh,
+                 bool windows) {
+  const int ndim = windows ? 4 : 3;
+  expect(s, kOperation, "s", {.mesh = mesh, .ndim = ndim});
+  expect(k_in, kOperation, "k_in", {.mesh = mesh, .ndim = ndim});
+  expect(z, kOperation, "z", {.mesh = mesh, .ndim = windows ? 5 : 4});
+  if (s.size(0) % z.size(0) == 0) return;
   throw ShapeError({.problem = "every problem has the same number of samples",
                     .operation = kOperation,
                     .tensor = "s",
-                    .found = fmt::format("{} samples, {} problems in z", samples[0], problems[0]),
+                    .found = fmt::format("{} samples, {} problems in z", s.size(0), z.size(0)),
                     .expected = "a batch that is a multiple of that of z"});
 }
 
@@ -502,10 +506,10 @@ Var AttentionPairBias::run(const Inputs& inputs, bool windows) const {
     k_in = inputs.to_keys(s);
     mask = squeeze(inputs.to_keys(unsqueeze(mask, -1)), -1);
   }
+  check_sizes(s.value(), k_in.value(), inputs.z.value(), this->mesh(), windows);
   const Var bias = proj_z_ ? proj_z_->forward(inputs.z) : inputs.z;
   refuse_gradient(mask, kOperation, "mask");
   refuse_gradient(inputs.pair_mask, kOperation, "pair_mask");
-  check_samples(s, bias);
   std::vector<Var> operands{s,
                             k_in,
                             bias,
