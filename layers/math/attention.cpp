@@ -74,34 +74,43 @@ struct Tile {
   std::int64_t elements() const { return rows * queries * keys; }
 };
 
-// Rows [begin, end) of one head: what a lane does at a time. Their biases are one, or one each.
+// Rows [begin, end) and some heads: what a lane does in one go. Their biases are one, or one each.
 // Several parts may share a bias: if `copy` is not 0, another one of them has that bias' gradient.
 struct Part {
-  std::int64_t begin, end, head, copy;
+  std::int64_t begin, end, first_head, heads, copy;
 };
 
-// Enough parts for all lanes, whether there are many rows (of a pair tile) or one (a sample's).
-class Parts {
+// Work in units of some rows of one head, of which there are enough for all lanes, whether there
+// are many rows (of a pair tile) or one (a sample's). Neighbouring units have the same rows.
+class Units {
  public:
-  explicit Parts(const Sizes& s)
-      : blocks_(s.sharing() == 1 ? 1 : s.biases), per_block_(s.rows / blocks_), heads_(s.heads) {
+  explicit Units(const Sizes& s)
+      : shared_(s.sharing() > 1),
+        blocks_(shared_ ? s.biases : 1),
+        per_block_(s.rows / blocks_),
+        heads_(s.heads) {
     const std::int64_t lanes = lane_count(s.device);
     copies_ = std::min((lanes + blocks_ * heads_ - 1) / (blocks_ * heads_), per_block_);
-    shared_ = s.sharing() > 1;
   }
   std::int64_t count() const { return blocks_ * copies_ * heads_; }
   std::int64_t copies() const { return shared_ ? copies_ : 1; }
-  Part at(std::int64_t index) const {
-    const std::int64_t head = index % heads_;
-    const std::int64_t copy = index / heads_ % copies_;
-    const std::int64_t first = index / heads_ / copies_ * per_block_;
-    return {first + copy * per_block_ / copies_, first + (copy + 1) * per_block_ / copies_, head,
-            shared_ ? copy : 0};
+
+  template <class Body>
+  void for_each_part(std::int64_t begin, std::int64_t end, const Body& body) const {
+    while (begin < end) {
+      const std::int64_t head = begin % heads_;
+      const std::int64_t copy = begin / heads_ % copies_;
+      const std::int64_t row = begin / heads_ / copies_ * per_block_;
+      const std::int64_t heads = std::min(heads_ - head, end - begin);
+      body(Part{row + copy * per_block_ / copies_, row + (copy + 1) * per_block_ / copies_, head,
+                heads, shared_ ? copy : 0});
+      begin += heads;
+    }
   }
 
  private:
-  std::int64_t blocks_, per_block_, heads_, copies_;
   bool shared_;
+  std::int64_t blocks_, per_block_, heads_, copies_;
 };
 
 // Some rows of a head.
@@ -162,10 +171,12 @@ void for_each_piece(const Sizes& s, const Tile& tile, const Body& body) {
                  std::min(tile.keys, s.keys - key)});
 }
 
+// Heads innermost: those of a position are neighbours in memory.
 template <class Body>
 void for_each_group(const Part& part, const Tile& tile, const Body& body) {
   for (std::int64_t first = part.begin; first < part.end; first += tile.rows)
-    body(Group{first, std::min(tile.rows, part.end - first), part.head});
+    for (std::int64_t head = part.first_head; head < part.first_head + part.heads; ++head)
+      body(Group{first, std::min(tile.rows, part.end - first), head});
 }
 
 LogitTerms terms_of(const AttentionOperands& o, const Sizes& s, const Group& group,
@@ -196,12 +207,12 @@ void attention_block(const AttentionOperands& o, bool first, const AttentionStat
   check_shape("sum", state.sum, s.like_maximum());
   check_shape("weighted", state.weighted, s.like_q());
   const Tile tile(s, 1);
-  const Parts parts(s);
-  run_lanes(s.device, parts.count(), 1, [&](std::int64_t begin, std::int64_t end, int lane) {
+  const Units units(s);
+  run_lanes(s.device, units.count(), 1, [&](std::int64_t begin, std::int64_t end, int lane) {
     const Tensor buffer = workspace({tile.elements()}, s.acc, s.device);
     const Widened wide_v(s, o.v.dtype(), tile.rows * s.keys * s.channels);
-    for (std::int64_t index = begin; index < end; ++index) {
-      for_each_group(parts.at(index), tile, [&](const Group& group) {
+    units.for_each_part(begin, end, [&](const Part& part) {
+      for_each_group(part, tile, [&](const Group& group) {
         const Tensor q = group.positions(o.q), k = group.positions(o.k);
         const Tensor v = wide_v(group.positions(o.v));
         const Tensor weighted = group.positions(state.weighted);
@@ -217,7 +228,7 @@ void attention_block(const AttentionOperands& o, bool first, const AttentionStat
           report(lane, progress);
         });
       });
-    }
+    });
   });
 }
 
@@ -245,21 +256,20 @@ void attention_block_backward(const AttentionOperands& o, const Tensor& maximum,
     check_shape("dbias", gradients.dbias, {s.biases, s.heads, s.queries, s.keys});
 
   const Tile tile(s, 2);
-  const Parts parts(s);
+  const Units units(s);
   std::vector<Tensor> dbias{gradients.dbias};  // and those of copies
-  for (std::int64_t copy = 1; copy < parts.copies() && gradients.dbias.defined(); ++copy) {
+  for (std::int64_t copy = 1; copy < units.copies() && gradients.dbias.defined(); ++copy) {
     const PurposeScope purpose(Purpose::workspace);
     dbias.push_back(Tensor::zeros(gradients.dbias.shape(), s.acc, s.device));
   }
-  run_lanes(s.device, parts.count(), 1, [&](std::int64_t begin, std::int64_t end, int lane) {
+  run_lanes(s.device, units.count(), 1, [&](std::int64_t begin, std::int64_t end, int lane) {
     const Tensor p_buffer = workspace({tile.elements()}, s.acc, s.device);
     const Tensor da_buffer = workspace({tile.elements()}, s.acc, s.device);
     const std::int64_t queries = tile.rows * s.queries * s.channels;
     const std::int64_t keys = tile.rows * s.keys * s.channels;
     const Widened wide_q(s, o.q.dtype(), queries), wide_dout(s, dout.dtype(), queries);
     const Widened wide_k(s, o.k.dtype(), keys), wide_v(s, o.v.dtype(), keys);
-    for (std::int64_t index = begin; index < end; ++index) {
-      const Part part = parts.at(index);
+    units.for_each_part(begin, end, [&](const Part& part) {
       const Tensor& own_dbias =
           gradients.dbias.defined() ? dbias[static_cast<std::size_t>(part.copy)] : dbias.front();
       for_each_group(part, tile, [&](const Group& group) {
@@ -283,7 +293,7 @@ void attention_block_backward(const AttentionOperands& o, const Tensor& maximum,
           report(lane, progress);
         });
       });
-    }
+    });
   });
   for (std::size_t copy = 1; copy < dbias.size(); ++copy)
     add(1, dbias.front(), 1, dbias[copy], dbias.front());

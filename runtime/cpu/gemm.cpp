@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Matrix products by Eigen, whose namespace the build renames for each instruction set.
+// Matrix products by Eigen, whose namespace the build renames for each instruction set, but for
+// narrow ones.
 #define EIGEN_DONT_PARALLELIZE
 #define EIGEN_NO_DEBUG
 #define EIGEN_MPL2_ONLY
 #include <Eigen/Core>
 
-#include "tessera/runtime/cpu/variant.hpp"
+#include "tessera/runtime/cpu/narrow_product.hpp"
 
 namespace tessera::TESSERA_KERNELS_NAMESPACE {
 namespace {
@@ -16,21 +17,6 @@ using View =
 template <class T, int Order>
 using ConstView = Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Order>, 0,
                              Eigen::OuterStride<>>;
-
-template <class T>
-struct Operand {
-  const T* data;
-  std::int64_t row_stride;
-  std::int64_t column_stride;
-};
-template <class T>
-struct Product {  // c += alpha a b, c with unit column stride
-  T alpha;
-  std::int64_t m, n, k;
-  Operand<T> a, b;
-  T* c;
-  std::int64_t c_stride;
-};
 
 template <class T, int OrderA, int OrderB>
 void multiply_ordered(const Product<T>& p) {
@@ -44,7 +30,17 @@ void multiply_ordered(const Product<T>& p) {
 }
 
 template <class T>
+void scale_block(T* c, std::int64_t stride, std::int64_t rows, std::int64_t columns, T beta) {
+  if (beta == T(1)) return;
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j)
+      c[i * stride + j] = beta == T(0) ? T(0) : beta * c[i * stride + j];
+}
+
+template <class T>
 void multiply(const Product<T>& p) {
+  if (narrow_product::suits(p)) return narrow_product::multiply(p);
+  scale_block(p.c, p.c_stride, p.m, p.n, p.beta);
   constexpr int row = Eigen::RowMajor;
   constexpr int column = Eigen::ColMajor;
   if (p.a.column_stride == 1)
@@ -54,19 +50,11 @@ void multiply(const Product<T>& p) {
                            : multiply_ordered<T, column, column>(p);
 }
 
-template <class T>
-void scale_block(T* c, std::int64_t stride, std::int64_t rows, std::int64_t columns, T beta) {
-  if (beta == T(1)) return;
-  for (std::int64_t i = 0; i < rows; ++i)
-    for (std::int64_t j = 0; j < columns; ++j)
-      c[i * stride + j] = beta == T(0) ? T(0) : beta * c[i * stride + j];
-}
-
 // One block of rows of c.
 template <class T>
 void block(const GemmArgs& args, const T* a, const T* b, T* c, std::int64_t rows) {
-  scale_block(c, args.c.row_stride, rows, args.n, static_cast<T>(args.beta));
   multiply<T>({static_cast<T>(args.alpha),
+               static_cast<T>(args.beta),
                rows,
                args.n,
                args.k,
@@ -101,9 +89,8 @@ void block_bf16(const GemmArgs& args, const bf16* a, const bf16* b, C* c, std::i
     const auto wide_b =
         widened({b + first * args.b.column_stride, args.b.row_stride, args.b.column_stride}, args.k,
                 columns, b_copy);
-    scale_block(sums, columns, rows, columns, 0.0f);
-    multiply<float>(
-        {static_cast<float>(args.alpha), rows, columns, args.k, wide_a, wide_b, sums, columns});
+    multiply<float>({static_cast<float>(args.alpha), 0.0f, rows, columns, args.k, wide_a, wide_b,
+                     sums, columns});
     const float beta = static_cast<float>(args.beta);
     for (std::int64_t i = 0; i < rows; ++i) {
       C* to = c + i * args.c.row_stride + first;

@@ -52,7 +52,8 @@ TEST_CASE("gemm agrees with double for all orders, dtypes and awkward sizes") {
   for (const DType dtype : floating_dtypes)
     for (const Sizes s :
          {Sizes{1, 1, 1, 1}, Sizes{2, 1, 17, 5}, Sizes{1, 37, 1, 64}, Sizes{3, 16, 16, 16},
-          Sizes{2, 67, 53, 1}, Sizes{1, 300, 70, 129}, Sizes{2, 20, 530, 33}, Sizes{5, 8, 4, 3}})
+          Sizes{2, 67, 53, 1}, Sizes{1, 300, 70, 129}, Sizes{2, 20, 530, 33}, Sizes{5, 8, 4, 3},
+          Sizes{2, 45, 37, 300}, Sizes{1, 33, 16, 40}})
       for (int order = 0; order < 4; ++order)
         for (const DType c_dtype : {dtype, at_least_f32(dtype)}) {
           CAPTURE(name_of(dtype), name_of(c_dtype), s.batch, s.m, s.n, s.k, order);
