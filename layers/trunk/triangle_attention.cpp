@@ -62,6 +62,7 @@ struct PendingStart {
   PendingRelayout xh, mask, bias;
   Start wait() { return {xh.wait(), mask.wait(), bias.wait()}; }
 };
+
 // A group of heads on its way around the ring. The keys of a panel, [rows, K, heads, 2, width], are
 // keys and values; one buffer holds them and, behind them, the mask [rows, K].
 class GroupRing {
@@ -258,21 +259,19 @@ struct Schedule {
   }
 
  private:
+  // The results of a group: all there are, or a part of them.
   void keep(Attended& all, const Heads& heads, const math::AttentionState& state,
             const Tensor& xh) const {
+    const Shape shape{xh.size(0), xh.size(1), xh.size(2), e.heads * e.width};
     if (heads.count == e.heads) {
-      const Shape& s = xh.shape();
-      const Shape shape{s[0], s[1], s[2], e.heads * e.width};
       all = {state.weighted.to(xh.dtype()).view(shape), state.maximum, state.sum};
       return;
     }
     if (!all.o.defined()) {
-      const DType acc = state.sum.dtype();
-      const Shape& s = xh.shape();
-      const Shape per_query{e.rows, e.heads, e.queries};
-      all = {Tensor::empty({s[0], s[1], s[2], e.heads * e.width}, xh.dtype(), xh.device()),
-             Tensor::empty(per_query, acc, xh.device()),
-             Tensor::empty(per_query, acc, xh.device())};
+      const auto numbers = [&] {
+        return Tensor::empty({e.rows, e.heads, e.queries}, state.sum.dtype(), xh.device());
+      };
+      all = {Tensor::empty(shape, xh.dtype(), xh.device()), numbers(), numbers()};
     }
     copy(state.weighted, by_head(all.o).narrow(2, heads.begin, heads.count));
     copy(state.maximum, all.maximum.narrow(1, heads.begin, heads.count));
@@ -285,8 +284,8 @@ struct Schedule {
                        Tensor::zeros({e.heads, 2, e.width, e.channels}, acc, device),
                        {},
                        {}};
-    for (std::size_t p = 0; p < start.xh.size(); ++p)
-      zero.xh.push_back(Tensor::zeros(start.xh[p].shape(), acc, device));
+    for (const Tensor& panel : start.xh)
+      zero.xh.push_back(Tensor::zeros(panel.shape(), acc, device));
     for (const Tensor& panel : start.bias)
       zero.bias.push_back(Tensor::empty(panel.shape(), panel.dtype(), device));
     return zero;
