@@ -2,6 +2,7 @@
 #include "tessera/layers/trunk/pair_weighted_averaging.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "tessera/autodiff/gradients.hpp"
 #include "tessera/layers/math/attention.hpp"
@@ -10,6 +11,7 @@
 #include "tessera/layers/substrate/common.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/shard.hpp"
+#include "tessera/runtime/error.hpp"
 #include "tessera/runtime/ops.hpp"
 
 namespace tessera {
@@ -114,11 +116,10 @@ void softmax_backward(const DeviceMesh& mesh, const HeadGroups& groups, const Te
 }
 
 // o[S_i, q in J_j] = sum over k of v[S_i, k] w[q, k]^T, one product per sample and head, in acc.
-void average(const DeviceMesh& mesh, const Tensor& v, const Tensor& w, std::int64_t width,
+void average(const DeviceMesh& mesh, const Tensor& v, PendingRelayout w, std::int64_t width,
              const Tensor& o) {
   PendingRelayout v_skew = start_skew(mesh, Side::x, kValues, v);
-  PendingRelayout w_skew = start_skew(mesh, Side::y, kByQuery, w);
-  Travelling x{kValues.name, v_skew.wait()}, y{kByQuery.name, w_skew.wait()};
+  Travelling x{kValues.name, v_skew.wait()}, y{kByQuery.name, w.wait()};
   const DType acc = at_least_f32(o.dtype());
   const Tensor sum = o.dtype() == acc ? o : Tensor::empty(o.shape(), acc, o.device());
   rotate_panels(mesh, x, y, [&](const PanelStep& s) {
@@ -133,13 +134,11 @@ struct AverageGradients {
 };
 // dv[S_i, k in J_j] += do[S_i, q] w[q, k];  dw[q, k] += do[S_i, q]^T v[S_i, k] on its way past all
 // rows of the MSA.
-AverageGradients average_backward(const DeviceMesh& mesh, const Tensor& dout, const Tensor& v,
-                                  const Tensor& w, std::int64_t width) {
+AverageGradients average_backward(const DeviceMesh& mesh, PendingRelayout dout, const Tensor& v,
+                                  PendingRelayout w, std::int64_t width) {
   const DType acc = at_least_f32(v.dtype());
   const Tensor dv = Tensor::empty(v.shape(), acc, v.device());
-  PendingRelayout x_skew = start_skew(mesh, Side::x, kGradient, dout);
-  PendingRelayout y_skew = start_skew(mesh, Side::y, kByKey, w);
-  Travelling x{kGradient.name, x_skew.wait()}, y{kByKey.name, y_skew.wait()};
+  Travelling x{kGradient.name, dout.wait()}, y{kByKey.name, w.wait()};
   for (const Tensor& panel : y.panels)
     y.sums.push_back(Tensor::zeros(panel.shape(), acc, panel.device()));
   rotate_panels(mesh, x, y, [&](const PanelStep& s) {
@@ -220,10 +219,11 @@ struct AveragingFunction {
     const Tensor y = Tensor::empty(m.shape(), tile.acc, tile.device);
     for (int k = 0; k < groups.count; ++k) {
       const math::AveragingMsaWeights own = groups.weights(weights.msa, k);
+      PendingRelayout w_skew = start_skew(mesh, Side::y, kByQuery, groups.part(w, k));
       const Tensor v = math::averaging_values(m, own, k == 0, m_statistics);
       const Tensor part =
           o.defined() ? groups.part(o, k) : Tensor::empty(v.shape(), tile.dtype, tile.device);
-      average(mesh, v, groups.part(w, k), groups.width, part);
+      average(mesh, v, std::move(w_skew), groups.width, part);
       math::averaging_output(part, m, m_statistics, own, k == 0, y);
     }
     if (ctx.recording()) save(ctx, in, w, o, m_statistics, z_statistics);
@@ -286,11 +286,14 @@ struct AveragingFunction {
   static Tensor msa_backward(FunctionContext& ctx, const Tensor& dy, const Tensor& m,
                              const math::Statistics& statistics, const math::AveragingMsaWeights& w,
                              const HeadGroups& groups, int k, const MsaGradients& into) {
+    PendingRelayout w_skew =
+        start_skew(ctx.mesh(), Side::y, kByKey, groups.part(ctx.saved("w"), k));
     const math::AveragingOutputGradients head = math::averaging_output_backward(
         dy, groups.part(ctx.saved("o"), k), m, statistics, w, k == 0, into.mh);
-    const AverageGradients d =
-        average_backward(ctx.mesh(), head.o, math::averaging_values(m, w, false, statistics),
-                         groups.part(ctx.saved("w"), k), groups.width);
+    PendingRelayout o_skew = start_skew(ctx.mesh(), Side::x, kGradient, head.o);
+    const AverageGradients d = average_backward(ctx.mesh(), std::move(o_skew),
+                                                math::averaging_values(m, w, false, statistics),
+                                                std::move(w_skew), groups.width);
     const Interval c = groups.channels(k);
     copy(math::averaging_values_backward(d.v, m, statistics, w, into.mh),
          into.proj_m.narrow(0, c.begin, c.size()));
@@ -373,6 +376,13 @@ PairWeightedAveraging::PairWeightedAveraging(const Build& build, std::int64_t c_
 Var PairWeightedAveraging::forward(const Var& m, const Var& z, const Var& mask) const {
   const Scope scope(name());
   refuse_gradient(mask, AveragingFunction::name, "mask");
+  if (m.value().dtype() != z.value().dtype())
+    throw TypeError({.problem = "m and z have one dtype",
+                     .operation = AveragingFunction::name,
+                     .tensor = "z",
+                     .found = z.value().describe(),
+                     .expected = m.value().describe(),
+                     .hint = "cast z with DTensor::to()"});
   return apply_many(AveragingFunction{inf_},
                     {m, z, mask, norm_m_.weight(), norm_m_.bias(), norm_z_.weight(), norm_z_.bias(),
                      proj_m_.weight(), proj_g_.weight(), proj_z_.weight(), proj_o_.weight()})

@@ -326,7 +326,8 @@ TEST_CASE("threads share the positions of a golden file") {
   set_thread_count(before);
 }
 
-TEST_CASE("rows and tokens that do not divide and a mask that wants a gradient are refused") {
+TEST_CASE(
+    "rows and tokens that do not divide, unlike dtypes and a mask with a gradient are refused") {
   if (test_ranks() != 4) return;
   const auto forward = [](const MeshShape& shape, const Sizes& sizes) {
     const DeviceMesh mesh = DeviceMesh::create(test_world(), shape);
@@ -345,6 +346,11 @@ TEST_CASE("rows and tokens that do not divide and a mask that wants a gradient a
   inputs[2] = tape.input("mask", setup.inputs[2], true);
   require_error<GradientError>([&] { setup.instance.forward(inputs); }, "pair_weighted_averaging",
                                "mask");
+  inputs[2] = tape.input("mask", setup.inputs[2], false);
+  inputs[1] = tape.input("z", setup.inputs[1].to(DType::f32), true);
+  require_error<TypeError>([&] { setup.instance.forward(inputs); }, "pair_weighted_averaging", "z",
+                           "f32", "f64");
+  inputs[1] = tape.input("z", setup.inputs[1], true);
   inputs[2] = tape.input("mask", setup.inputs[1], false);
   require_error<ShapeError>([&] { setup.instance.forward(inputs); }, "pair_weighted_averaging",
                             "mask");

@@ -166,7 +166,10 @@ bool replicas_agree(const DTensor& x) {
 
 struct Reference {
   std::function<DTensor(const NamedResult&)> value;  // placed like the result
-  std::set<std::string> zero;  // gradients that are zero mathematically: compared absolutely
+  // Gradients that are zero mathematically. They are compared absolutely or, being what is left of
+  // sums as large as those of the others, relative to the largest gradient.
+  std::set<std::string> zero;
+  bool zero_by_largest = false;
   // Placed like the result without its last dims: where it is to be compared. Undefined:
   // everywhere.
   std::function<DTensor(const NamedResult&)> valid = [](const NamedResult&) { return DTensor(); };
@@ -213,6 +216,7 @@ void compare_valid(const NamedResult& r, const Tensor& valid, const Tensor& expe
 void compare(const Run& run, const Reference& reference, const DeviceMesh& mesh,
              CaseResult& result) {
   result.gradients_nonzero = result.finite = result.replicas_identical = true;
+  double largest = 1;  // of the gradients
   for (const NamedResult& r : run.results) {
     const Tensor found = comparable(r.value.local());
     const Tensor expected = comparable(reference.value(r).local());
@@ -226,8 +230,12 @@ void compare(const Run& run, const Reference& reference, const DeviceMesh& mesh,
         max_over_ranks(mesh, {max_abs(found), all_finite(found) ? 0.0 : 1.0});
     result.gradients_nonzero = result.gradients_nonzero && (absolute || all[0] > 0);
     result.finite = result.finite && all[1] == 0;
+    if (r.name.starts_with("grad ")) largest = std::max(largest, all[0]);
     result.replicas_identical = replicas_agree(r.value) && result.replicas_identical;
   }
+  if (!reference.zero_by_largest) return;
+  for (Comparison& t : result.tensors)
+    if (reference.zero.contains(t.tensor)) t.max_rel = t.max_abs / largest;
 }
 
 std::vector<std::uint64_t> hashes(const Setup& setup) {
@@ -425,6 +433,7 @@ CaseResult run_parity(const Case& c, const Sizes& sizes, const DeviceMesh& mesh,
   });
   Reference reference;
   for (const std::string& name : c.zero_gradients) reference.zero.insert("grad " + name);
+  reference.zero_by_largest = true;
   reference.value = [&](const NamedResult& r) {
     const Tensor full = mesh.rank() == 0 ? serial.at(r.name).contiguous() : Tensor();
     return distribute_from_root(full, r.value.mesh(), r.value.placements(), r.value.shape(),
