@@ -67,13 +67,13 @@ struct DenseAttention {
   DenseAttention(const Module& module, const nlohmann::json& h)
       : channels(h.at("c_s")), heads(h.at("num_heads")), infinity(h.at("inf")) {
     for (const NamedParameter& p : module.named_parameters())
-      for (const auto& [name, to] : std::vector<std::pair<std::string, Values*>>{
-               {"proj_q.weight", &q},
-               {"proj_q.bias", &q_bias},
-               {"proj_k.weight", &k},
-               {"proj_v.weight", &v},
-               {"proj_g.weight", &g},
-               {"proj_o.weight", &o}})
+      for (const auto& [name, to] :
+           std::vector<std::pair<std::string, Values*>>{{"proj_q.weight", &q},
+                                                        {"proj_q.bias", &q_bias},
+                                                        {"proj_k.weight", &k},
+                                                        {"proj_v.weight", &v},
+                                                        {"proj_g.weight", &g},
+                                                        {"proj_o.weight", &o}})
         if (p.name == name) *to = to_values(p.var.value().local());
   }
 
@@ -81,8 +81,7 @@ struct DenseAttention {
   Values project(const Values& weight, const double* x) const {
     Values y(at(channels), 0);
     for (std::int64_t i = 0; i < channels; ++i)
-      for (std::int64_t c = 0; c < channels; ++c)
-        y[at(i)] += weight[at(i * channels + c)] * x[c];
+      for (std::int64_t c = 0; c < channels; ++c) y[at(i)] += weight[at(i * channels + c)] * x[c];
     return y;
   }
 
@@ -129,8 +128,7 @@ Evaluated compare(const Case& c, const Sizes& sizes, const DeviceMesh& mesh) {
   const Problem problem = c.problem(sizes);
   const Setup setup = random_setup(c, problem, mesh, DType::f64, 3);
   Tape tape;
-  Evaluated result{
-      full_tensor(setup.instance.forward(inputs_on(tape, setup)).front().value()), {}};
+  Evaluated result{full_tensor(setup.instance.forward(inputs_on(tape, setup)).front().value()), {}};
   std::vector<Values> in;
   for (const DTensor& x : setup.inputs) in.push_back(to_values(full_tensor(x)));
   const DenseAttention formula(*setup.instance.module, *problem.hyperparameters);
@@ -253,8 +251,8 @@ struct Example {
     s = operand("s", {2 * samples, 4, 6}, single_placements());
     k_in = operand("k_in", {2 * samples, 4, 6}, single_placements());
     z = operand("z", {2, 4, 4, 3}, pair_placements());
-    mask = Var::constant(distribute(Tensor::full({2 * samples, 4}, 1, DType::f64), mesh,
-                                    single_placements()));
+    mask = Var::constant(
+        distribute(Tensor::full({2 * samples, 4}, 1, DType::f64), mesh, single_placements()));
   }
   Var operand(const char* name, const Shape& shape, const Placements& placements) {
     return tape.input(name, distribute(random_tensor(shape, DType::f64, name), mesh, placements),
@@ -329,11 +327,11 @@ TEST_CASE("version 1 takes its keys from the normalised s, or what to_keys makes
                                }});
   CHECK(bitwise_equal(plain.value().local(), same.value().local()));
   CHECK(seen == std::vector<Shape>{{2, 4, 6}, {2, 4, 1}});
-  const Var no_keys = v1.forward({.s = e.s, .z = e.z, .mask = e.mask, .to_keys = [](const Var& x) {
-                                    const Tensor& t = x.value().local();
-                                    return Var::constant(x.value().with_local(
-                                        Tensor::zeros(t.shape(), t.dtype())));
-                                  }});
+  const Var no_keys =
+      v1.forward({.s = e.s, .z = e.z, .mask = e.mask, .to_keys = [](const Var& x) {
+                    const Tensor& t = x.value().local();
+                    return Var::constant(x.value().with_local(Tensor::zeros(t.shape(), t.dtype())));
+                  }});
   CHECK(max_abs(no_keys.value().local()) == 0);  // values that are zero
 }
 
@@ -344,9 +342,8 @@ namespace {
 const CommTotal& total_of(const std::vector<CommTotal>& totals, const char* op,
                           const std::string& axis) {
   static const CommTotal nothing;
-  const auto found = std::find_if(totals.begin(), totals.end(), [&](const CommTotal& t) {
-    return t.op == op && t.axis == axis;
-  });
+  const auto found = std::find_if(totals.begin(), totals.end(),
+                                  [&](const CommTotal& t) { return t.op == op && t.axis == axis; });
   return found == totals.end() ? nothing : *found;
 }
 
@@ -409,7 +406,8 @@ TEST_CASE("kept are three times the channels of s, the keys of a column, and wha
   }
 }
 
-TEST_CASE("the peak of a medium problem on 2 x 2, beside parameters, is at most 0.3 of the serial") {
+TEST_CASE(
+    "the peak of a medium problem on 2 x 2, beside parameters, is at most 0.3 of the serial") {
   if (test_ranks() != 4) return;
   const DeviceMesh mesh = DeviceMesh::create(test_world(), {1, 2, 2});
   const Sizes sizes{1, 256, 128};
@@ -447,33 +445,27 @@ TEST_CASE("parity finds gradients that are summed over replicas, or not summed a
 TEST_CASE("operands of the other version and sizes that do not fit are refused") {
   const Example e(2);
   const Build build{e.mesh, DType::f64};
-  const AttentionPairBias v1(build, {.c_s = 6,
-                                     .num_heads = 2,
-                                     .c_z = 3,
-                                     .version = PairBiasVersion::v1,
-                                     .initial_norm = false});
+  const AttentionPairBias v1(
+      build,
+      {.c_s = 6, .num_heads = 2, .c_z = 3, .version = PairBiasVersion::v1, .initial_norm = false});
   const auto same = [](const Var& x) { return x; };
   require_error<TypeError>([&] { v1.forward({.s = e.s, .z = e.z, .mask = e.mask, .k_in = e.s}); },
                            "AttentionPairBias", "k_in", "to_keys");
   require_error<TypeError>([&] { e.layer.forward({.s = e.s, .z = e.z, .mask = e.mask}); }, "k_in",
                            "pass k_in = s");
   require_error<TypeError>(
-      [&] {
-        e.layer.forward(
-            {.s = e.s, .z = e.z, .mask = e.mask, .k_in = e.s, .to_keys = same});
-      },
+      [&] { e.layer.forward({.s = e.s, .z = e.z, .mask = e.mask, .k_in = e.s, .to_keys = same}); },
       "to_keys", "version 2");
-  const Var pairs = Var::constant(
-      distribute(Tensor::full({2, 4, 4}, 1, DType::f64), e.mesh, pair_placements()));
+  const Var pairs =
+      Var::constant(distribute(Tensor::full({2, 4, 4}, 1, DType::f64), e.mesh, pair_placements()));
   require_error<TypeError>(
       [&] {
         e.layer.forward_windows(
             {.s = e.s, .z = e.z, .mask = e.mask, .k_in = e.s, .pair_mask = pairs});
       },
       "pair_mask", "windows");
-  require_error<ShapeError>(
-      [&] { AttentionPairBias(build, {.c_s = 6, .num_heads = 4, .c_z = 3}); }, "6 channels",
-      "4 heads");
+  require_error<ShapeError>([&] { AttentionPairBias(build, {.c_s = 6, .num_heads = 4, .c_z = 3}); },
+                            "6 channels", "4 heads");
   Example odd(1);
   odd.s = odd.k_in = odd.operand("s", {3, 4, 6}, single_placements());
   require_error<ShapeError>([&] { odd.run(Tensor()); }, "3 samples", "2 problems");

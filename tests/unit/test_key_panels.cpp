@@ -98,8 +98,7 @@ TEST_CASE("keys arrive with their values, and gradients return to where the keys
       const Interval keys = plan.keys(stream.round());
       REQUIRE(stream.block().size(1) == keys.size());
       if (!keys.empty())
-        CHECK(bitwise_equal(stream.block(),
-                            full.narrow(1, block.begin + keys.begin, keys.size())));
+        CHECK(bitwise_equal(stream.block(), full.narrow(1, block.begin + keys.begin, keys.size())));
       const Tensor gradients =
           keys.empty() ? Tensor::zeros({batch, 0, width}, DType::f64) : stream.block();
       const Tensor home = return_keys(mesh, plan, stream.round(), gradients, "back");
