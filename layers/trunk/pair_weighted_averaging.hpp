@@ -23,7 +23,8 @@
 //   The parameter gradients are summands on dp, cp0 and cp1.
 //   Saved: m, z, the statistics of both (2 each, in acc), w (H channels of z's form) and o before
 //   its gate (H c_h channels of m's form), which only the ring could bring back; v and the gate are
-//   formed again. Beside o nothing is larger than a tile of m or z.
+//   formed again. Beside o nothing has more channels than m or z, but tiles of v under 2 MiB.
+//   Errors: TypeError if m and z have unlike dtypes, GradientError if the mask wants a gradient.
 #pragma once
 
 #include "tessera/layers/substrate/layer_norm.hpp"
