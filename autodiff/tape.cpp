@@ -18,10 +18,13 @@ thread_local bool t_in_backward = false;
 
 class BackwardScope {
  public:
-  BackwardScope() { t_in_backward = true; }
-  ~BackwardScope() { t_in_backward = false; }
+  BackwardScope() : before_(std::exchange(t_in_backward, true)) {}
+  ~BackwardScope() { t_in_backward = before_; }
   BackwardScope(const BackwardScope&) = delete;
   BackwardScope& operator=(const BackwardScope&) = delete;
+
+ private:
+  bool before_;
 };
 
 // Gradients may share storage with each other, so a sum is always a new tensor.
@@ -62,6 +65,15 @@ NoGrad::~NoGrad() {
 
 bool in_backward() {
   return t_in_backward;
+}
+
+ForwardAgain::ForwardAgain()
+    : no_grad_(std::exchange(t_no_grad, false)),
+      in_backward_(std::exchange(t_in_backward, false)),
+      purpose_(Purpose::activation) {}
+ForwardAgain::~ForwardAgain() {
+  t_no_grad = no_grad_;
+  t_in_backward = in_backward_;
 }
 
 // --- Var ---------------------------------------------------------------------------------------
@@ -246,6 +258,7 @@ TapeAccess::Found TapeAccess::tape_of(const Var* inputs, std::size_t count, cons
                          .operation = function,
                          .hint = "make an input with Tape::input or Tape::adopt, or hold a NoGrad "
                                  "for inference"});
+  found.keeps = found.tape != nullptr && found.tape->keeps_;
   return found;
 }
 
@@ -272,8 +285,12 @@ std::vector<Var> TapeAccess::record(Tape& tape, std::string function, std::vecto
                      gradient_placements(output.placements()),
                      {}});
   }
+  if (!tape.keeps_) {
+    add_contract(tape, std::move(contract));
+    return results;
+  }
   for (Var& input : inputs)
-    if (!input.is_leaf()) input.value_ = DTensor();  // the function saved what it needs
+    if (!input.is_leaf()) input = place_of(input);  // the function saved what it needs
   tape.nodes_.push_back({std::move(function), std::move(inputs), std::move(contract),
                          std::move(context), std::move(facts), std::move(backward)});
   return results;
@@ -340,8 +357,7 @@ void Tape::run(Node& node) {
   // Errors and ledgers of the backward pass name the layer of the forward pass.
   const LedgerContextScope scope({node.context.scope, Purpose::gradient});
   const trace::Span span(trace::Kind::backward, node.context.scope);
-  std::vector<DTensor> gradients = node.backward(node.context, upstream);
-  upstream.clear();
+  std::vector<DTensor> gradients = node.backward(node.context, std::move(upstream));
   if (finite_watch())
     for (std::size_t slot = 0; slot < gradients.size(); ++slot)
       check_finite(gradients[slot], node.function.c_str(),
@@ -351,19 +367,20 @@ void Tape::run(Node& node) {
       deliver(node.inputs[slot], std::move(gradients.at(slot)), node, slot);
 }
 
-void Tape::backward(const std::vector<Seed>& seeds) {
+void Tape::backward(std::vector<Seed> seeds) {
   if (consumed_)
     throw GradientError({.problem = "second backward pass on one tape",
                          .operation = "Tape::backward",
                          .hint = "what was saved is freed by the first; run the forward again"});
-  for (const Seed& seed : seeds) {
+  for (Seed& seed : seeds) {
     if (seed.output.tape_ != this || seed.output.node_ < 0 || !seed.output.requires_grad_)
       throw GradientError(
           {.problem =
                "the output was not computed on this tape from anything that requires a gradient",
            .operation = "Tape::backward"});
-    add_gradient(seed.output, seed.gradient, "Tape::backward");
+    add_gradient(seed.output, std::move(seed.gradient), "Tape::backward");
   }
+  seeds.clear();
   consumed_ = true;
   const PurposeScope purpose(Purpose::gradient);
   const BackwardScope pass;

@@ -127,6 +127,20 @@ class NoGrad {
 // gradients of gradients are refused (GradientError).
 bool in_backward();
 
+// While it lives, functions are recorded as in a forward pass, whatever pass runs on this thread:
+// for backward passes that run a part of the computation again, on a tape of its own.
+class ForwardAgain {
+ public:
+  ForwardAgain();
+  ~ForwardAgain();
+  ForwardAgain(const ForwardAgain&) = delete;
+  ForwardAgain& operator=(const ForwardAgain&) = delete;
+
+ private:
+  bool no_grad_, in_backward_;
+  PurposeScope purpose_;
+};
+
 class Tape {
  public:
   Tape() = default;
@@ -145,7 +159,7 @@ class Tape {
     Var output;
     DTensor gradient;
   };
-  void backward(const std::vector<Seed>& seeds);
+  void backward(std::vector<Seed> seeds);
   void backward(const Var& output, const DTensor& gradient) { backward({{output, gradient}}); }
 
   std::size_t size() const { return nodes_.size(); }
@@ -166,8 +180,8 @@ class Tape {
     Placements placements;  // of the gradient
     DTensor gradient;       // undefined until one arrives; perhaps in a wider dtype
   };
-  using Backward =
-      std::function<std::vector<DTensor>(FunctionContext&, const std::vector<DTensor>&)>;
+  // Owns the gradients, so that they may go before it ends.
+  using Backward = std::function<std::vector<DTensor>(FunctionContext&, std::vector<DTensor>)>;
   struct Node {
     std::string function;
     std::vector<Var> inputs;
@@ -183,6 +197,7 @@ class Tape {
   std::vector<Node> nodes_;
   std::vector<BoundContract> without_gradient_;
   bool consumed_ = false;
+  bool keeps_ = true;
 };
 
 struct TapeAccess {
@@ -190,6 +205,7 @@ struct TapeAccess {
   struct Found {
     Tape* tape = nullptr;  // of the operands
     bool wanted = false;   // a gradient of one of them
+    bool keeps = false;    // the tape keeps what backward needs
   };
   static Found tape_of(const Var* inputs, std::size_t count, const char* function);
   static std::vector<Var> record(Tape& tape, std::string function, std::vector<Var> inputs,
@@ -198,6 +214,19 @@ struct TapeAccess {
   // Results without gradient; the tape keeps the contract only.
   static std::vector<Var> note(Tape* tape, BoundContract contract,
                                const std::vector<DTensor>& outputs);
+
+  // From now on functions leave their contracts on the tape and keep nothing for a backward pass.
+  static void keep_contracts_only(Tape& tape) { tape.keeps_ = false; }
+  static bool keeps(const Tape& tape) { return tape.keeps_; }
+  static void add_contract(Tape& tape, BoundContract contract) {
+    tape.without_gradient_.push_back(std::move(contract));
+  }
+  // A result as a place where backward may start, without its memory.
+  static Var place_of(Var result) {
+    result.value_ = DTensor();
+    return result;
+  }
+  static void set_requires_grad(Var& result, bool wanted) { result.requires_grad_ = wanted; }
 };
 
 // What is looked at where functions begin and end, if it was asked for: replicas, finite values.
@@ -231,7 +260,7 @@ std::vector<Var> apply_many(const F& function, const std::vector<Var>& inputs) {
   }
   const Scope scope(F::name);
   BoundContract contract = bind(F::name, function.contract(values), values.data(), values.size());
-  FunctionContext context(F::name, contract.mesh, std::move(needs_grad), record);
+  FunctionContext context(F::name, contract.mesh, std::move(needs_grad), record && found.keeps);
   for (std::size_t k = 0; k < values.size(); ++k)
     watch(values[k], F::name, contract.contract.inputs[k].name.c_str());
   const std::vector<DTensor> outputs = function.forward(context, values);
