@@ -344,12 +344,16 @@ Setup golden_setup(const Case& c, const SafetensorsFile& file, const std::string
     const std::string name = "in." + spec.name;
     spec.shape = file.info(name).shape;
     const Placements placements = golden_placements(c, spec, static_cast<int>(spec.shape.size()));
-    setup.inputs.push_back(read_sharded(file, name, mesh, placements, dtype));
+    setup.inputs.push_back(read_sharded(file, name, mesh, placements, dtype_of(spec, dtype)));
     setup.specs.push_back(std::move(spec));
   }
-  for (const std::string& output : c.outputs) file.info("gout." + output);
-  setup.upstream = [&file, outputs = c.outputs](const DTensor& y, std::size_t number) {
-    return read_sharded(file, "gout." + outputs.at(number), y.mesh(), y.placements(), y.dtype());
+  const json with_gradient = metadata_json(file, path, "outputs_with_gout");
+  const std::set<std::string> wanted(with_gradient.begin(), with_gradient.end());
+  for (const std::string& output : wanted) file.info("gout." + output);
+  setup.upstream = [&file, wanted, outputs = c.outputs](const DTensor& y, std::size_t number) {
+    const std::string& output = outputs.at(number);
+    if (!wanted.contains(output)) return DTensor();
+    return read_sharded(file, "gout." + output, y.mesh(), y.placements(), y.dtype());
   };
   return setup;
 }

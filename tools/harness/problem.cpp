@@ -32,11 +32,6 @@ void fill_mask(const Tensor& local, RandomStream stream, const GlobalBlock& bloc
     fill(local.select(0, 0).select(0, row), 0);
 }
 
-DType dtype_of(const InputSpec& spec, DType dtype) {
-  if (spec.kind == InputKind::index) return DType::i64;
-  return spec.kind == InputKind::boolean ? DType::boolean : dtype;
-}
-
 // The own block of values that are given by global index.
 DTensor tabulated(const InputSpec& spec, const DeviceMesh& mesh, DType dtype) {
   const DTensor x = empty(spec.shape, dtype_of(spec, dtype), mesh, spec.placements);
@@ -73,6 +68,11 @@ DTensor random_input(const InputSpec& spec, const DeviceMesh& mesh, DType dtype,
 
 }  // namespace
 
+DType dtype_of(const InputSpec& spec, DType dtype) {
+  if (spec.kind == InputKind::index) return DType::i64;
+  return spec.kind == InputKind::boolean ? DType::boolean : dtype;
+}
+
 Setup random_setup(const Case& c, const Problem& problem, const DeviceMesh& mesh, DType dtype,
                    std::uint64_t seed) {
   Setup setup;
@@ -100,9 +100,11 @@ std::vector<Var> inputs_on(Tape& tape, const Setup& setup) {
 
 std::vector<Tape::Seed> seeds(const Setup& setup, const std::vector<Var>& outputs) {
   std::vector<Tape::Seed> all;
-  for (std::size_t k = 0; k < outputs.size(); ++k)
-    if (outputs[k].requires_grad())
-      all.push_back({outputs[k], setup.upstream(outputs[k].value(), k)});
+  for (std::size_t k = 0; k < outputs.size(); ++k) {
+    if (!outputs[k].requires_grad()) continue;
+    DTensor gradient = setup.upstream(outputs[k].value(), k);
+    if (gradient.defined()) all.push_back({outputs[k], std::move(gradient)});
+  }
   return all;
 }
 

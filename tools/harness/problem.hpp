@@ -15,11 +15,13 @@ struct Setup {
   Instance instance;
   std::vector<InputSpec> specs;
   std::vector<DTensor> inputs;
-  // The gradient of an output, by its number.
+  // The gradient of an output, by its number; undefined if it has none.
   std::function<DTensor(const DTensor& output, std::size_t number)> upstream;
 };
 // The inputs as leaves of a tape.
 std::vector<Var> inputs_on(Tape& tape, const Setup& setup);
+// The dtype of an input in a run of `dtype`.
+DType dtype_of(const InputSpec& spec, DType dtype);
 // Where backward starts: at every output that has a gradient.
 std::vector<Tape::Seed> seeds(const Setup& setup, const std::vector<Var>& outputs);
 
