@@ -155,14 +155,15 @@ OuterPanel outer_panel(const Tensor& panel, std::int64_t hidden) {
 void outer_block(const Tensor& a, const Tensor& b, const Tensor& proj_o, bool first,
                  const Tensor& sums, const std::function<void()>& progress) {
   const trace::Span span(trace::Kind::block, "outer_block");
-  const DType dtype = a.dtype(), acc = sums.dtype();
+  // Products stay in acc: rounded panel by panel they would depend on the mesh.
+  const DType acc = sums.dtype();
   const Device device = a.device();
-  const Pairs p(a, sums, size_of(dtype) + size_of(acc), 1);
+  const Pairs p(a, sums, 2 * size_of(acc), 1);
 
   run_lanes(device, p.batch * p.rows, p.block_rows,
             [&](std::int64_t begin, std::int64_t end, int lane) {
               const Tensor memory = memory_of(p.products(), acc, device);
-              const Tensor operand = memory_of(p.products(), dtype, device);
+              const Tensor operand = memory_of(p.products(), acc, device);
               for_each_block(p, begin, end, {0, p.columns}, [&](const Block& block) {
                 const Tensor products = block.by_token(memory);
                 const Tensor u = block.by_pair(operand);

@@ -42,8 +42,8 @@ struct OuterPanel {
 OuterPanel outer_panel(const Tensor& panel, std::int64_t hidden);
 
 // sums [B, I, J, out] (+)= (sum_s a[s,i] (x) b[s,j]) Wo^T, in acc; overwritten if `first`.
-// a [B, s, I*h], b [B, s, J*h], proj_o [out, h*h], of one dtype. `progress` is called now and then
-// from the thread that called.
+// a [B, s, I*h], b [B, s, J*h], of one dtype; proj_o [out, h*h] in acc. `progress` is called now
+// and then from the thread that called.
 void outer_block(const Tensor& a, const Tensor& b, const Tensor& proj_o, bool first,
                  const Tensor& sums, const std::function<void()>& progress);
 

@@ -86,7 +86,7 @@ struct OuterProductMeanFunction {
     const DType acc = at_least_f32(m.dtype());
     const Tensor num = Tensor::empty(pairs, acc, m.local().device());
     const Tensor sums = Tensor::empty({pairs[0], pairs[1], pairs[2], out}, acc, num.device());
-    const Tensor proj_o = math::as_workspace(in[6].local(), m.dtype());
+    const Tensor proj_o = math::as_workspace(math::as_workspace(in[6].local(), m.dtype()), acc);
 
     Rotation r = skewed(mesh, math::outer_factors(m.local().contiguous(), mask, weights(in), true));
     rotate_panels(mesh, r.a, r.b, [&](const PanelStep& s) {
