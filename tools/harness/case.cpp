@@ -53,6 +53,8 @@ const std::vector<Case>& all_cases() {
              triangle_multiplication_cases,
              outer_product_mean_cases,
              attention_pair_bias_cases,
+             msa_cases,
+             pairformer_cases,
              elementwise_cases,
              gate_cases,
              atom_map_cases,

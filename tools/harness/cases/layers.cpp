@@ -44,4 +44,8 @@ std::int64_t heads_of_single(const Sizes& s) {
   return single_channels(s) % 16 == 0 ? 16 : 3;
 }
 
+std::int64_t msa_channels(const Sizes& s) {
+  return s.channels >= 16 ? s.channels / 2 : s.channels + 3;
+}
+
 }  // namespace tessera::harness

@@ -29,6 +29,9 @@ InputSpec mask_input(const char* name, Class c, const Sizes& s);
 std::int64_t single_channels(const Sizes& s);
 std::int64_t heads_of_single(const Sizes& s);
 
+// Channels of MSA tensors: half of s.channels, as in the model; small tiles have odd ones.
+std::int64_t msa_channels(const Sizes& s);
+
 // A layer of class M.
 template <class M>
 struct Layer {
@@ -37,6 +40,7 @@ struct Layer {
   bool has_golden = false;
   bool any_class = false;
   std::vector<std::string> zero_gradients = {};
+  bool stack = false;
   // In the order of `forward`; names and placements do not depend on the sizes.
   std::function<std::vector<InputSpec>(const Sizes&)> inputs;
   std::function<nlohmann::json(const Sizes&)> hyperparameters;
@@ -54,6 +58,7 @@ Case case_of(const Layer<M>& layer) {
   k.has_golden = layer.has_golden;
   k.any_class = layer.any_class;
   k.zero_gradients = layer.zero_gradients;
+  k.stack = layer.stack;
   k.inputs = layer.inputs({});
   k.problem = [layer](const Sizes& s) {
     return Problem{std::make_shared<nlohmann::json>(layer.hyperparameters(s)), layer.inputs(s),

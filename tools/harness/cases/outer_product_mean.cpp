@@ -11,10 +11,7 @@ using nlohmann::json;
 using Inputs = std::vector<InputSpec>;
 using Vars = std::vector<Var>;
 
-// With 128 channels of pairs: those of the trunk, 64 and 32.
-std::int64_t msa_channels(const Sizes& s) {
-  return s.channels >= 16 ? s.channels / 2 : s.channels + 3;
-}
+// With 128 channels of pairs: those of the trunk, 32.
 std::int64_t hidden_channels(const Sizes& s) {
   return std::max<std::int64_t>(3, s.channels / 4);
 }

@@ -11,6 +11,8 @@ std::vector<Case> pair_weighted_averaging_cases();
 std::vector<Case> transition_cases();
 std::vector<Case> triangle_attention_cases();
 std::vector<Case> triangle_multiplication_cases();
+std::vector<Case> pairformer_cases();
+std::vector<Case> msa_cases();
 std::vector<Case> outer_product_mean_cases();
 std::vector<Case> attention_pair_bias_cases();
 
