@@ -16,11 +16,14 @@ PairBias pair_bias(const Tensor& z, const PairBiasWeights& w) {
   const std::int64_t rows = tile.chunk(2 * tile.channels + heads);
   run_lanes(tile.device, tile.all(), rows, [&](std::int64_t begin, std::int64_t end, int) {
     const Tensor zh_all = tile.workspace(rows, tile.channels, tile.dtype);
+    const Tensor t_all = tile.workspace(rows, heads, tile.acc);
     for_each_chunk(begin, end, tile.positions, rows, [&](const Chunk& c) {
-      const Tensor zh = zh_all.narrow(0, 0, c.length);
+      const Tensor zh = zh_all.narrow(0, 0, c.length), t = t_all.narrow(0, 0, c.length);
       const Statistics s = part_of(out.statistics, c);
       layer_norm(rows_of(z, c), w.norm_weight, w.norm_bias, kLayerNormEps, zh, s.mean, s.rstd);
-      gemm(1, projection, zh.transpose(0, 1), 0, columns_of(out.bias, tile, c));
+      // A product with few columns is cheaper than one with few rows, even with the transpose.
+      gemm(1, zh, projection.transpose(0, 1), 0, t);
+      copy(t.transpose(0, 1), columns_of(out.bias, tile, c));
     });
   });
   return out;

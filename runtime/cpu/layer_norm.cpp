@@ -64,20 +64,35 @@ struct Forward {
         rstd(pointer<A>(args.rstd)) {}
 };
 
-template <bool unit, class T>
-RowStatistics<Acc<T>> statistics(const Row<T, unit>& x, std::int64_t channels, Acc<T> eps) {
-  using A = Acc<T>;
-  A sum = 0;
+// Sum over the channels of term(x[c]).
+template <bool unit, class T, class Term>
+Acc<T> sum_row(const Row<T, unit>& x, std::int64_t channels, const Term& term) {
+  Acc<T> sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (std::int64_t c = 0; c < channels; ++c) sum += load(x[c]);
-  const A mean = sum / static_cast<A>(channels);
-  A squares = 0;
-#pragma omp simd reduction(+ : squares)
-  for (std::int64_t c = 0; c < channels; ++c) {
-    const A centred = load(x[c]) - mean;
-    squares += centred * centred;
-  }
-  return {mean, reciprocal_std(squares, static_cast<A>(channels), eps)};
+  for (std::int64_t c = 0; c < channels; ++c) sum += term(load(x[c]));
+  return sum;
+}
+
+// One sum after the other for several rows, then the rest for all of them at once: no row waits for
+// its own mean or root.
+template <bool unit, class T>
+void statistics_by_channel(const Forward<T>& f, std::int64_t first, std::int64_t n) {
+  using A = Acc<T>;
+  const auto channels = static_cast<A>(f.channels);
+  A* mean = f.mean + first;
+  A squares[kRowBlock];
+  for (std::int64_t i = 0; i < n; ++i)
+    mean[i] = sum_row(row_of<unit>(f.x, first + i), f.channels, [](A x) { return x; });
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) mean[i] /= channels;
+  for (std::int64_t i = 0; i < n; ++i)
+    squares[i] = sum_row(row_of<unit>(f.x, first + i), f.channels, [m = mean[i]](A x) {
+      const A centred = x - m;
+      return centred * centred;
+    });
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i)
+    f.rstd[first + i] = reciprocal_std(squares[i], channels, f.eps);
 }
 
 template <bool unit, class T>
@@ -85,17 +100,16 @@ void forward_by_channel(const Forward<T>& f, Range rows) {
   using A = Acc<T>;
   const A* weight = f.weight;
   const A* bias = f.bias;
-  for (std::int64_t r = rows.begin; r < rows.end; ++r) {
-    const auto x = row_of<unit>(f.x, r);
-    const auto y = row_of<unit>(f.y, r);
-    const auto s =
-        f.given ? RowStatistics<A>{f.mean[r], f.rstd[r]} : statistics(x, f.channels, f.eps);
+  for (std::int64_t first = rows.begin; first < rows.end; first += kRowBlock) {
+    const std::int64_t n = smaller(kRowBlock, rows.end - first);
+    if (!f.given) statistics_by_channel<unit>(f, first, n);
+    for (std::int64_t r = first; r < first + n; ++r) {
+      const auto x = row_of<unit>(f.x, r);
+      const auto y = row_of<unit>(f.y, r);
+      const RowStatistics<A> s{f.mean[r], f.rstd[r]};
 #pragma omp simd
-    for (std::int64_t c = 0; c < f.channels; ++c)
-      store(y[c], s.normalized(load(x[c])) * weight[c] + bias[c]);
-    if (!f.given) {
-      f.mean[r] = s.mean;
-      f.rstd[r] = s.rstd;
+      for (std::int64_t c = 0; c < f.channels; ++c)
+        store(y[c], s.normalized(load(x[c])) * weight[c] + bias[c]);
     }
   }
 }
