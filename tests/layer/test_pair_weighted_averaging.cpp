@@ -300,6 +300,21 @@ TEST_CASE("groups of heads, other ones on another number of ranks") {
   if (test_ranks() == 4) CHECK(sent(r.forward).messages == 2 * 4);
 }
 
+TEST_CASE("without a tape o is not kept and y is the same") {
+  const DeviceMesh mesh = DeviceMesh::create(test_world(), squarest(test_ranks()));
+  const Setup setup = setup_on(mesh, layer_case(), {2, 48, 16, 48});
+  Tape tape;
+  const std::vector<Var> inputs = inputs_on(tape, setup);
+  const Tensor recorded = setup.instance.forward(inputs).front().value().local();
+  const NoGrad no_grad;
+  const std::int64_t before = memory_ledger::total().live;
+  const Tensor y = setup.instance.forward(inputs).front().value().local();
+  CHECK(memory_ledger::total().live - before == y.bytes());
+  const Difference d = max_difference(y, recorded);
+  CHECK(d.max_abs == 0);
+  CHECK(d.max_reference > 0);
+}
+
 TEST_CASE("the peak on 2 x 2 is at most 0.3 of the serial one, and v is never whole") {
   if (test_ranks() != 4) return;
   const Sizes sizes{1, 128, 128, 256};
