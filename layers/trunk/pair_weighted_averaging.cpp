@@ -115,7 +115,15 @@ void softmax_backward(const DeviceMesh& mesh, const HeadGroups& groups, const Te
   }
 }
 
-// o[S_i, q in J_j] = sum over k of v[S_i, k] w[q, k]^T, one product per sample and head, in acc.
+// c = a b + beta c, one product per sample and head; messages move in between.
+void multiply(const PanelStep& s, const Tensor& a, const Tensor& b, double beta, const Tensor& c) {
+  for (std::int64_t k = 0; k < c.size(0); ++k) {
+    gemm(1, a.select(0, k), b.select(0, k), beta, c.select(0, k));
+    s.progress();
+  }
+}
+
+// o[S_i, q in J_j] = sum over k of v[S_i, k] w[q, k]^T, in acc.
 void average(const DeviceMesh& mesh, const Tensor& v, PendingRelayout w, std::int64_t width,
              const Tensor& o) {
   PendingRelayout v_skew = start_skew(mesh, Side::x, kValues, v);
@@ -123,7 +131,7 @@ void average(const DeviceMesh& mesh, const Tensor& v, PendingRelayout w, std::in
   const DType acc = at_least_f32(o.dtype());
   const Tensor sum = o.dtype() == acc ? o : Tensor::empty(o.shape(), acc, o.device());
   rotate_panels(mesh, x, y, [&](const PanelStep& s) {
-    gemm(1, by_head(s.x, width), s.y.transpose(1, 2), s.step == 0 ? 0 : 1, by_head(sum, width));
+    multiply(s, by_head(s.x, width), s.y.transpose(1, 2), s.step == 0 ? 0 : 1, by_head(sum, width));
   });
   if (o.dtype() != acc) copy(sum, o);
 }
@@ -143,9 +151,8 @@ AverageGradients average_backward(const DeviceMesh& mesh, PendingRelayout dout, 
     y.sums.push_back(Tensor::zeros(panel.shape(), acc, panel.device()));
   rotate_panels(mesh, x, y, [&](const PanelStep& s) {
     const Tensor g = by_head(s.x, width);
-    gemm(1, g, s.y, s.step == 0 ? 0 : 1, by_head(dv, width));
-    s.progress();
-    gemm(1, g.transpose(1, 2), by_head(v, width), 1, s.dy);
+    multiply(s, g, s.y, s.step == 0 ? 0 : 1, by_head(dv, width));
+    multiply(s, g.transpose(1, 2), by_head(v, width), 1, s.dy);
   });
   return {dv, unskew(mesh, Side::y, kWeightSums, y.sums)};
 }

@@ -13,13 +13,13 @@ using Vars = std::vector<Var>;
 
 constexpr double kInf = 1e6;
 
-// With 128 channels of pairs: those of the trunk, 64 channels of the MSA and 8 heads of 32.
+// With 128 channels of pairs: 8 heads of 32, as in the trunk.
 struct Widths {
   std::int64_t msa, head, heads;
 };
 Widths widths(const Sizes& s) {
-  if (s.channels >= 16) return {s.channels / 2, 32, 8};
-  return {s.channels + 3, 4, 3};
+  const bool full = s.channels >= 16;
+  return {msa_channels(s), full ? 32 : 4, full ? 8 : 3};
 }
 
 double forward_flops(const Sizes& s) {
