@@ -448,12 +448,19 @@ void require(bool holds, const char* problem, const char* tensor, const char* hi
 }
 
 // What the contract cannot say, and what it is made from.
-void check_sizes(const DTensor& s, const DTensor& k_in, const DTensor& z, const DeviceMesh& mesh,
-                 bool windows) {
+void check_operands(const DTensor& s, const DTensor& k_in, const DTensor& z, const DeviceMesh& mesh,
+                    bool windows) {
   const int ndim = windows ? 4 : 3;
   expect(s, kOperation, "s", {.mesh = mesh, .ndim = ndim});
   expect(k_in, kOperation, "k_in", {.mesh = mesh, .ndim = ndim});
   expect(z, kOperation, "z", {.mesh = mesh, .ndim = windows ? 5 : 4});
+  if (k_in.dtype() != s.dtype())
+    throw TypeError({.problem = "queries and keys are of one dtype",
+                     .operation = kOperation,
+                     .tensor = "k_in",
+                     .found = k_in.describe(),
+                     .expected = std::string(name_of(s.dtype())),
+                     .hint = "cast k_in to the dtype of s"});
   if (s.size(0) % z.size(0) == 0) return;
   throw ShapeError({.problem = "every problem has the same number of samples",
                     .operation = kOperation,
@@ -506,7 +513,7 @@ Var AttentionPairBias::run(const Inputs& inputs, bool windows) const {
     k_in = inputs.to_keys(s);
     mask = squeeze(inputs.to_keys(unsqueeze(mask, -1)), -1);
   }
-  check_sizes(s.value(), k_in.value(), inputs.z.value(), this->mesh(), windows);
+  check_operands(s.value(), k_in.value(), inputs.z.value(), this->mesh(), windows);
   const Var bias = proj_z_ ? proj_z_->forward(inputs.z) : inputs.z;
   refuse_gradient(mask, kOperation, "mask");
   refuse_gradient(inputs.pair_mask, kOperation, "pair_mask");

@@ -466,6 +466,10 @@ TEST_CASE("operands of the other version and sizes that do not fit are refused")
       "pair_mask", "windows");
   require_error<ShapeError>([&] { AttentionPairBias(build, {.c_s = 6, .num_heads = 4, .c_z = 3}); },
                             "6 channels", "4 heads");
+  const Var narrow = Var::constant(e.k_in.value().to(DType::f32));
+  require_error<TypeError>(
+      [&] { e.layer.forward({.s = e.s, .z = e.z, .mask = e.mask, .k_in = narrow}); }, "k_in", "f64",
+      "dtype of s");
   Example odd(1);
   odd.s = odd.k_in = odd.operand("s", {3, 4, 6}, single_placements());
   require_error<ShapeError>([&] { odd.run(Tensor()); }, "3 samples", "2 problems");
