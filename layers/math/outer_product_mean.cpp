@@ -2,7 +2,7 @@
 #include "tessera/layers/math/outer_product_mean.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 
 #include "tessera/layers/math/transition.hpp"
 #include "tessera/mesh/shard.hpp"
@@ -29,81 +29,101 @@ Tensor mask_column(const Tensor& mask, const Chunk& c, std::int64_t width) {
   return mask_of(mask, c).unsqueeze(1).expand({c.length, width});
 }
 
-// The pairs of a panel in blocks: some rows i and some columns j whose pairs lie one after the
-// other, that is whole rows or a part of one.
+// The pairs (i, j) of a panel, and the blocks in which they are taken: as square as can be, which
+// uses the operands of products best.
 struct Pairs {
-  std::int64_t batch, rows, columns, hidden;
+  DType acc;
+  Device device;
+  std::int64_t batch, rows, columns, hidden, out;
   std::int64_t block_rows, block_columns;
 
-  // In several rounds, each with a part of the columns, no block has whole rows.
-  Pairs(const Tensor& a, const Tensor& sums, std::size_t bytes_per_product, int rounds)
-      : batch(sums.size(0)),
+  // `sums` is [B, I, J, out] or of that shape.
+  Pairs(const Tensor& a, const Tensor& sums)
+      : acc(at_least_f32(a.dtype())),
+        device(a.device()),
+        batch(sums.size(0)),
         rows(sums.size(1)),
         columns(sums.size(2)),
-        hidden(a.size(2) / sums.size(1)) {
-    const std::int64_t pairs =
-        chunk_rows(a.device(), hidden * hidden * static_cast<std::int64_t>(bytes_per_product));
-    block_columns = std::min(columns, pairs);
-    block_rows = rounds > 1 ? 1 : std::clamp<std::int64_t>(pairs / columns, 1, rows);
+        hidden(a.size(2) / sums.size(1)),
+        out(sums.size(3)) {
+    const std::int64_t most =
+        chunk_rows(device, 2 * hidden * hidden * static_cast<std::int64_t>(size_of(acc)));
+    const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(most)));
+    const std::int64_t per_lane = std::max<std::int64_t>(1, batch * rows / lane_count(device));
+    block_rows = std::min({rows, side, per_lane});
+    block_columns = std::min(columns, most / block_rows);
   }
-  std::int64_t products() const { return block_rows * block_columns * hidden * hidden; }
 };
 
-// One block: rows are of one sample.
+// What a lane needs for a block, in acc: products that were rounded panel by panel would depend on
+// the mesh.
+struct Workspace {
+  Tensor by_token;   // products [i, c, j, d], as they come out of a matrix product
+  Tensor by_pair;    // products [i, j, c, d], as they go into one
+  Tensor projected;  // [i, j, out]
+
+  explicit Workspace(const Pairs& p) {
+    const PurposeScope purpose(Purpose::workspace);
+    const std::int64_t pairs = p.block_rows * p.block_columns;
+    by_token = Tensor::empty({pairs * p.hidden * p.hidden}, p.acc, p.device);
+    by_pair = Tensor::empty({pairs * p.hidden * p.hidden}, p.acc, p.device);
+    projected = Tensor::empty({pairs * p.out}, p.acc, p.device);
+  }
+};
+
+// One block, in the memory of a workspace: rows of one sample and columns.
 struct Block {
   Chunk rows, columns;
   std::int64_t hidden;
+  Tensor by_token, by_pair, projected;
 
-  Tensor a_of(const Tensor& a) const { return part(a, rows); }
-  Tensor b_of(const Tensor& b) const { return part(b, columns); }
-  std::int64_t pairs() const { return rows.length * columns.length; }
-  // [pairs, out] of t [B, I, J, out].
+  Block(const Pairs& p, const Workspace& w, const Chunk& i, const Chunk& j)
+      : rows(i), columns(j), hidden(p.hidden) {
+    const auto front = [](const Tensor& memory, const Shape& shape) {
+      return memory.narrow(0, 0, numel(shape)).view(shape);
+    };
+    by_token = front(w.by_token, {i.length, hidden, j.length, hidden});
+    by_pair = front(w.by_pair, {i.length, j.length, hidden, hidden});
+    projected = front(w.projected, {i.length, j.length, p.out});
+  }
+
+  // Of a panel [B, s, I*h] or [B, s, J*h].
+  Tensor a_of(const Tensor& a) const { return tokens_of(a, rows); }
+  Tensor b_of(const Tensor& b) const { return tokens_of(b, columns); }
+  // Of [B, I, J, out].
   Tensor pairs_of(const Tensor& t) const {
-    return t.view({t.numel() / t.size(3), t.size(3)})
-        .narrow(0, rows.flat * t.size(2) + columns.begin, pairs());
+    return t.select(0, rows.batch)
+        .narrow(0, rows.begin, rows.length)
+        .narrow(1, columns.begin, columns.length);
   }
-  // [i, c, j, d], as products come out of a matrix product, and [i, j, c, d], as they go into one.
-  Tensor by_token(const Tensor& memory) const {
-    return front(memory, {rows.length, hidden, columns.length, hidden});
+  // The parts of the workspace as matrices.
+  Tensor token_matrix() const {
+    return by_token.view({rows.length * hidden, columns.length * hidden});
   }
-  Tensor by_pair(const Tensor& memory) const {
-    return front(memory, {rows.length, columns.length, hidden, hidden});
+  Tensor pair_matrix() const { return by_pair.view({pairs(), hidden * hidden}); }
+  Tensor projected_matrix() const { return projected.view({pairs(), projected.size(2)}); }
+
+  // Fills by_token and by_pair with the products of all channels.
+  void form_products(const Tensor& a, const Tensor& b) const {
+    gemm(1, a_of(a).transpose(0, 1), b_of(b), 0, token_matrix());
+    copy(by_token.transpose(1, 2), by_pair);
   }
-  Shape token_matrix() const { return {rows.length * hidden, columns.length * hidden}; }
-  Shape pair_matrix() const { return {pairs(), hidden * hidden}; }
 
  private:
-  Tensor part(const Tensor& panel, const Chunk& tokens) const {
+  std::int64_t pairs() const { return rows.length * columns.length; }
+  Tensor tokens_of(const Tensor& panel, const Chunk& tokens) const {
     return panel.select(0, rows.batch).narrow(1, tokens.begin * hidden, tokens.length * hidden);
-  }
-  Tensor front(const Tensor& memory, const Shape& shape) const {
-    return memory.narrow(0, 0, numel(shape)).view(shape);
   }
 };
 
 // Blocks of the rows [begin, end), counted over all samples, and of some columns.
 template <class Body>
-void for_each_block(const Pairs& p, std::int64_t begin, std::int64_t end, Interval columns,
-                    const Body& body) {
-  for_each_chunk(begin, end, p.rows, p.block_rows, [&](const Chunk& rows) {
-    for_each_chunk(columns.begin, columns.end, p.columns, p.block_columns, [&](const Chunk& some) {
-      body(Block{rows, some, p.hidden});
-    });
+void for_each_block(const Pairs& p, const Workspace& w, std::int64_t begin, std::int64_t end,
+                    Interval columns, const Body& body) {
+  for_each_chunk(begin, end, p.rows, p.block_rows, [&](const Chunk& i) {
+    for_each_chunk(columns.begin, columns.end, p.columns, p.block_columns,
+                   [&](const Chunk& j) { body(Block(p, w, i, j)); });
   });
-}
-
-// All products of channels at the pairs of a block, [i, c, j, d].
-void form_products(const Block& block, const Tensor& a, const Tensor& b, const Tensor& products) {
-  gemm(1, block.a_of(a).transpose(0, 1), block.b_of(b), 0, products.view(block.token_matrix()));
-}
-
-Tensor swapped(const Tensor& products) {
-  return products.permute({0, 2, 1, 3});
-}
-
-Tensor memory_of(std::int64_t elements, DType dtype, Device device) {
-  const PurposeScope purpose(Purpose::workspace);
-  return Tensor::empty({elements}, dtype, device);
 }
 
 }  // namespace
@@ -155,22 +175,18 @@ OuterPanel outer_panel(const Tensor& panel, std::int64_t hidden) {
 void outer_block(const Tensor& a, const Tensor& b, const Tensor& proj_o, bool first,
                  const Tensor& sums, const std::function<void()>& progress) {
   const trace::Span span(trace::Kind::block, "outer_block");
-  // Products stay in acc: rounded panel by panel they would depend on the mesh.
-  const DType acc = sums.dtype();
-  const Device device = a.device();
-  const Pairs p(a, sums, 2 * size_of(acc), 1);
-
-  run_lanes(device, p.batch * p.rows, p.block_rows,
+  const Pairs p(a, sums);
+  run_lanes(p.device, p.batch * p.rows, p.block_rows,
             [&](std::int64_t begin, std::int64_t end, int lane) {
-              const Tensor memory = memory_of(p.products(), acc, device);
-              const Tensor operand = memory_of(p.products(), acc, device);
-              for_each_block(p, begin, end, {0, p.columns}, [&](const Block& block) {
-                const Tensor products = block.by_token(memory);
-                const Tensor u = block.by_pair(operand);
-                form_products(block, a, b, products);
-                copy(swapped(products), u);
-                gemm(1, u.view(block.pair_matrix()), proj_o.transpose(0, 1), first ? 0 : 1,
-                     block.pairs_of(sums));
+              const Workspace w(p);
+              for_each_block(p, w, begin, end, {0, p.columns}, [&](const Block& block) {
+                block.form_products(a, b);
+                gemm(1, block.pair_matrix(), proj_o.transpose(0, 1), 0, block.projected_matrix());
+                const Tensor part = block.pairs_of(sums);
+                if (first)
+                  copy(block.projected, part);
+                else
+                  add(1, part, 1, block.projected, part);
                 if (lane == 0) progress();
               });
             });
@@ -192,52 +208,32 @@ Tensor outer_mean(const Tensor& sums, const Tensor& num, const Tensor& bias, DTy
   return y;
 }
 
-OuterMeanGradients outer_mean_backward(const Tensor& dy, const Tensor& num) {
-  const trace::Span span(trace::Kind::block, "outer_mean_backward");
-  const Tile tile(dy);
-  const std::int64_t out = tile.channels;
-  const Tensor dsums = Tensor::empty(dy.shape(), tile.acc, tile.device);
-  const std::int64_t rows = tile.chunk(2 * out);
-  const LaneSums bias(tile.device, tile.acc, {{out}});
-  run_lanes(tile.device, tile.all(), rows, [&](std::int64_t begin, std::int64_t end, int lane) {
-    for_each_chunk(begin, end, tile.positions, rows, [&](const Chunk& c) {
-      sum_rows(rows_of(dy, c), bias.at(lane, 0));
-      binary(Binary::divide, rows_of(dy, c), mask_column(num, c, out), rows_of(dsums, c));
-    });
-  });
-  return {dsums, bias.total(0)};
-}
-
-void outer_block_backward(const Tensor& a, const Tensor& b, const Tensor& proj_o,
-                          const Tensor& dsums, const OuterBlockGradients& gradients,
+void outer_block_backward(const Tensor& a, const Tensor& b, const Tensor& proj_o, const Tensor& dy,
+                          const Tensor& num, const OuterBlockGradients& gradients,
                           const std::function<void()>& progress) {
   const trace::Span span(trace::Kind::block, "outer_block_backward");
-  const DType acc = dsums.dtype();
-  const Device device = a.device();
-  const int lanes = lane_count(device);
-  const Pairs p(a, dsums, 2 * size_of(acc), lanes);
-  const LaneSums proj_o_sums(device, acc, {proj_o.shape()});
+  const Pairs p(a, dy);
+  const Tensor counts = num.unsqueeze(3).expand(dy.shape());
+  const LaneSums proj_o_sums(p.device, p.acc, {proj_o.shape()});
   // Lanes own rows, and with them gradients of a. Those of b are everybody's: in each round a lane
   // has other columns than the others.
+  const int lanes = lane_count(p.device);
   for (int round = 0; round < lanes; ++round)
-    run_lanes(device, p.batch * p.rows, p.block_rows,
+    run_lanes(p.device, p.batch * p.rows, p.block_rows,
               [&](std::int64_t begin, std::int64_t end, int lane) {
-                const Tensor memory = memory_of(p.products(), acc, device);
-                const Tensor operand = memory_of(p.products(), acc, device);
+                const Workspace w(p);
                 const Interval columns = shard_of(p.columns, lanes, (lane + round) % lanes);
-                for_each_block(p, begin, end, columns, [&](const Block& block) {
-                  const Tensor products = block.by_token(memory);
-                  const Tensor u = block.by_pair(operand);
-                  const Tensor g = block.pairs_of(dsums);
-                  form_products(block, a, b, products);
-                  copy(swapped(products), u);
-                  const Tensor u_matrix = u.view(block.pair_matrix());
-                  gemm(1, g.transpose(0, 1), u_matrix, 1, proj_o_sums.at(lane, 0));
-                  gemm(1, g, proj_o, 0, u_matrix);  // now the gradient of the products
-                  copy(swapped(u), products);
-                  const Tensor dproducts = products.view(block.token_matrix());
-                  gemm(1, block.b_of(b), dproducts.transpose(0, 1), 1, block.a_of(gradients.a));
-                  gemm(1, block.a_of(a), dproducts, 1, block.b_of(gradients.b));
+                for_each_block(p, w, begin, end, columns, [&](const Block& block) {
+                  block.form_products(a, b);
+                  const Tensor g = block.projected_matrix(), u = block.pair_matrix();
+                  binary(Binary::divide, block.pairs_of(dy), block.pairs_of(counts),
+                         block.projected);
+                  gemm(1, g.transpose(0, 1), u, 1, proj_o_sums.at(lane, 0));
+                  gemm(1, g, proj_o, 0, u);  // now the gradient of the products
+                  copy(block.by_pair.transpose(1, 2), block.by_token);
+                  const Tensor du = block.token_matrix();
+                  gemm(1, block.b_of(b), du.transpose(0, 1), 1, block.a_of(gradients.a));
+                  gemm(1, block.a_of(a), du, 1, block.b_of(gradients.b));
                   if (lane == 0) progress();
                 });
               });

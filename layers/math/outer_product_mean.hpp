@@ -50,21 +50,15 @@ void outer_block(const Tensor& a, const Tensor& b, const Tensor& proj_o, bool fi
 // y = sums / num + bias, in `dtype`; in the memory of sums if that has it.
 Tensor outer_mean(const Tensor& sums, const Tensor& num, const Tensor& bias, DType dtype);
 
-struct OuterMeanGradients {
-  Tensor sums;  // [B, I, J, out] = dy / num, in acc
-  Tensor bias;  // [out]
-};
-OuterMeanGradients outer_mean_backward(const Tensor& dy, const Tensor& num);
-
-// Gradients of outer_block from dsums, added to; all in acc, also a, b and proj_o. The products
-// are formed again.
+// Gradients of outer_block, added to; all in acc, also a, b and proj_o. The gradient of its sums is
+// dy / num. The products are formed again.
 struct OuterBlockGradients {
   Tensor a;       // [B, s, I*h]
   Tensor b;       // [B, s, J*h]
   Tensor proj_o;  // [out, h*h]
 };
-void outer_block_backward(const Tensor& a, const Tensor& b, const Tensor& proj_o,
-                          const Tensor& dsums, const OuterBlockGradients& gradients,
+void outer_block_backward(const Tensor& a, const Tensor& b, const Tensor& proj_o, const Tensor& dy,
+                          const Tensor& num, const OuterBlockGradients& gradients,
                           const std::function<void()>& progress);
 
 struct OuterFactorsGradients {

@@ -114,20 +114,20 @@ struct OuterProductMeanFunction {
     r.a.sums = zero_sums(r.a.panels);
     r.b.sums = zero_sums(r.b.panels);
     const Tensor dproj_o = Tensor::zeros(proj_o.shape(), acc, proj_o.device());
-    math::OuterMeanGradients mean =
-        math::outer_mean_backward(gradient.local().contiguous(), ctx.saved("num"));
+    const Tensor dy = gradient.local().contiguous(), num = ctx.saved("num");
+    const Tensor dbias = Tensor::zeros({dy.size(3)}, acc, dy.device());
+    sum_rows(rows_of(dy), dbias);
     rotate_panels(mesh, r.a, r.b, [&](const PanelStep& s) {
       math::outer_block_backward(math::as_workspace(s.x, acc), math::as_workspace(s.y, acc), proj_o,
-                                 mean.sums, {s.dx, s.dy, dproj_o}, s.progress);
+                                 dy, num, {s.dx, s.dy, dproj_o}, s.progress);
     });
-    mean.sums = Tensor();
     const Tensor da = unskew(mesh, Side::x, kA, std::exchange(r.a.sums, {}));
     const Tensor db = unskew(mesh, Side::y, kB, std::exchange(r.b.sums, {}));
     const math::OuterFactorsGradients tail = math::outer_factors_backward(
         da, db, m, ctx.saved("mask"), factors.statistics, weights(ctx));
 
     const math::OuterWeights& w = tail.weights;
-    const std::array parts{w.norm_weight, w.norm_bias, w.proj_a, w.proj_b, dproj_o, mean.bias};
+    const std::array parts{w.norm_weight, w.norm_bias, w.proj_a, w.proj_b, dproj_o, dbias};
     Operands out;
     const Shape shape{gradient.shape()[0], m.size(1) * mesh.size(kCp0), gradient.shape()[1],
                       m.size(3)};
