@@ -26,38 +26,62 @@ struct Product {  // c = alpha a b + beta c, c with unit column stride
 namespace narrow_product {
 
 #if defined(__AVX512F__)
+constexpr bool kHalves = true;  // of vectors are worth it
 constexpr unsigned kVectorBytes = 64;
 constexpr unsigned kRows = 12;  // by two vectors, of 32 registers
 #elif defined(__AVX__)
+constexpr bool kHalves = false;
 constexpr unsigned kVectorBytes = 32;
 constexpr unsigned kRows = 6;
 #else
+constexpr bool kHalves = false;
 constexpr unsigned kVectorBytes = 16;
 constexpr unsigned kRows = 6;
 #endif
 constexpr std::int64_t kDepth = 256;  // rows of a panel: it stays in L1
 
-template <class T, unsigned vectors>
+template <class T>
+constexpr std::int64_t kPerVector = kVectorBytes / sizeof(T);
+template <class T, unsigned bytes>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(bytes)));
+};
+template <class T>
+using Whole = typename VectorOf<T, kVectorBytes>::type;
+template <class T>
+using Half = typename VectorOf<T, kVectorBytes / 2>::type;
+struct None {};
+
+// Some rows of b, each of one vector or two.
+template <class T, class Left, class Right>
 struct Panel {
-  typedef T Vector __attribute__((vector_size(kVectorBytes)));
-  static constexpr unsigned width = vectors * kVectorBytes / sizeof(T);
-  Vector rows[kDepth][vectors];
+  struct Row {
+    Left left;
+    Right right;
+  };
+  static constexpr unsigned width =
+      (sizeof(Left) + (is_same<Right, None> ? 0 : sizeof(Right))) / sizeof(T);
+  Row rows[kDepth];
+  T* row(std::int64_t k) { return reinterpret_cast<T*>(rows + k); }
 };
 
 // Rows [0, depth) of b, of which columns beyond the first `columns` count as zero.
-template <class T, unsigned vectors>
-void pack(const Operand<T>& b, std::int64_t depth, std::int64_t columns, Panel<T, vectors>& panel) {
-  constexpr unsigned width = Panel<T, vectors>::width;
-  T* const to = reinterpret_cast<T*>(panel.rows);
-  if (columns < width)
-    for (std::int64_t i = 0; i < depth * width; ++i) to[i] = T(0);
-  if (b.column_stride == 1)
-    for (std::int64_t k = 0; k < depth; ++k)
-      for (std::int64_t j = 0; j < columns; ++j) to[k * width + j] = b.data[k * b.row_stride + j];
-  else
+template <class T, class Left, class Right>
+void pack(const Operand<T>& b, std::int64_t depth, std::int64_t columns,
+          Panel<T, Left, Right>& panel) {
+  constexpr unsigned width = Panel<T, Left, Right>::width;
+  for (std::int64_t k = 0; k < depth; ++k)
+    for (std::int64_t j = columns; j < width; ++j) panel.row(k)[j] = T(0);
+  if (b.column_stride != 1)
     for (std::int64_t j = 0; j < columns; ++j)
       for (std::int64_t k = 0; k < depth; ++k)
-        to[k * width + j] = b.data[k * b.row_stride + j * b.column_stride];
+        panel.row(k)[j] = b.data[k * b.row_stride + j * b.column_stride];
+  else if (columns == width)
+    for (std::int64_t k = 0; k < depth; ++k)
+      __builtin_memcpy(panel.row(k), b.data + k * b.row_stride, width * sizeof(T));
+  else
+    for (std::int64_t k = 0; k < depth; ++k)
+      for (std::int64_t j = 0; j < columns; ++j) panel.row(k)[j] = b.data[k * b.row_stride + j];
 }
 
 template <class T>
@@ -69,24 +93,26 @@ void store_row(const T* sums, std::int64_t columns, T alpha, T beta, T* c) {
 }
 
 // `rows` rows of a by a panel; a and c of `p` begin there.
-template <unsigned rows, class T, unsigned vectors>
-void multiply_rows(const Product<T>& p, const Panel<T, vectors>& panel) {
-  using Vector = typename Panel<T, vectors>::Vector;
-  constexpr unsigned width = Panel<T, vectors>::width;
-  Vector sums[rows][vectors] = {};
+template <unsigned rows, class T, class Left, class Right>
+void multiply_rows(const Product<T>& p, const Panel<T, Left, Right>& panel) {
+  constexpr unsigned width = Panel<T, Left, Right>::width;
+  Left left[rows] = {};
+  Right right[rows] = {};
   const T* a = p.a.data;
   for (std::int64_t k = 0; k < p.k; ++k, a += p.a.column_stride) {
+    const auto b = panel.rows[k];
 #pragma GCC unroll 16
     for (unsigned i = 0; i < rows; ++i) {
       const T x = a[i * p.a.row_stride];
-#pragma GCC unroll 2
-      for (unsigned v = 0; v < vectors; ++v) sums[i][v] += x * panel.rows[k][v];
+      left[i] += x * b.left;
+      if constexpr (!is_same<Right, None>) right[i] += x * b.right;
     }
   }
 #pragma GCC unroll 16
   for (unsigned i = 0; i < rows; ++i) {
+    const typename Panel<T, Left, Right>::Row sums{left[i], right[i]};
     T row[width];
-    __builtin_memcpy(row, sums[i], sizeof row);
+    __builtin_memcpy(row, &sums, sizeof row);
     T* const c = p.c + i * p.c_stride;
     if (p.n == width)
       store_row(row, width, p.alpha, p.beta, c);
@@ -96,22 +122,22 @@ void multiply_rows(const Product<T>& p, const Panel<T, vectors>& panel) {
 }
 
 // All rows, in blocks of `rows` and then of less.
-template <unsigned rows, class T, unsigned vectors>
-void multiply_panel(Product<T> p, const Panel<T, vectors>& panel) {
+template <unsigned rows, class T, class Left, class Right>
+void multiply_panel(Product<T> p, const Panel<T, Left, Right>& panel) {
   for (; p.m >= rows; p.m -= rows) {
     multiply_rows<rows>(p, panel);
     p.a.data += rows * p.a.row_stride;
     p.c += rows * p.c_stride;
   }
   if constexpr (rows > 1) {
-    if (p.m > 0) multiply_panel<rows / 2>(p, panel);
+    constexpr unsigned fewer = rows > 8 ? 8 : rows > 4 ? 4 : rows / 2;
+    if (p.m > 0) multiply_panel<fewer>(p, panel);
   }
 }
 
-// At most `vectors` vectors of columns.
-template <unsigned vectors, class T>
+template <class Left, class Right, class T>
 void multiply_columns(const Product<T>& p) {
-  Panel<T, vectors> panel;
+  Panel<T, Left, Right> panel;
   for (std::int64_t first = 0; first < p.k; first += kDepth) {
     Product<T> part = p;
     part.k = smaller(kDepth, p.k - first);
@@ -125,20 +151,25 @@ void multiply_columns(const Product<T>& p) {
 
 template <class T>
 void multiply(const Product<T>& p) {
-  constexpr unsigned width = Panel<T, 2>::width;
-  for (std::int64_t column = 0; column < p.n; column += width) {
+  constexpr std::int64_t vector = kPerVector<T>;
+  for (std::int64_t column = 0; column < p.n; column += 2 * vector) {
     Product<T> part = p;
-    part.n = smaller(width, p.n - column);
+    part.n = smaller(2 * vector, p.n - column);
     part.b.data += column * p.b.column_stride;
     part.c += column;
-    part.n <= width / 2 ? multiply_columns<1>(part) : multiply_columns<2>(part);
+    if (part.n <= vector)
+      multiply_columns<Whole<T>, None>(part);
+    else if (kHalves && part.n <= vector + vector / 2)
+      multiply_columns<Whole<T>, Half<T>>(part);
+    else
+      multiply_columns<Whole<T>, Whole<T>>(part);
   }
 }
 
 // Whether it is faster this way.
 template <class T>
 bool suits(const Product<T>& p) {
-  return p.m >= 32 && p.n <= 64 && p.n >= Panel<T, 1>::width;
+  return p.m >= 32 && p.n <= 64 && p.n >= kPerVector<T>;
 }
 
 }  // namespace narrow_product
