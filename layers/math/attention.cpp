@@ -190,6 +190,72 @@ void report(int lane, const std::function<void()>& progress) {
   if (lane == 0 && progress) progress();
 }
 
+struct BackwardInputs {
+  const Tensor &maximum, &log_sum, &dout, &d;
+};
+
+void check_backward(const Sizes& s, const BackwardInputs& in, const AttentionGradients& out) {
+  check_shape("maximum", in.maximum, s.like_maximum());
+  check_shape("log_sum", in.log_sum, s.like_maximum());
+  check_shape("d", in.d, s.like_maximum());
+  check_shape("dout", in.dout, s.like_q());
+  check_shape("dq", out.dq, s.like_q());
+  check_shape("dk", out.dk, s.like_k());
+  check_shape("dv", out.dv, s.like_k());
+  if (out.dbias.defined()) check_shape("dbias", out.dbias, {s.biases, s.heads, s.queries, s.keys});
+}
+
+// The backward pass of one lane, with its buffers.
+class BackwardLane {
+ public:
+  BackwardLane(const AttentionOperands& o, const Sizes& s, const Tile& tile,
+               const BackwardInputs& in)
+      : o_(o),
+        s_(s),
+        tile_(tile),
+        in_(in),
+        p_(workspace({tile.elements()}, s.acc, s.device)),
+        da_(workspace({tile.elements()}, s.acc, s.device)),
+        wide_q_(s, o.q.dtype(), tile.rows * s.queries * s.channels),
+        wide_dout_(s, in.dout.dtype(), tile.rows * s.queries * s.channels),
+        wide_k_(s, o.k.dtype(), tile.rows * s.keys * s.channels),
+        wide_v_(s, o.v.dtype(), tile.rows * s.keys * s.channels) {}
+
+  template <class Done>
+  void add_group(const Group& group, const AttentionGradients& gradients, const Done& done) const {
+    const Tensor all_q = wide_q_(group.positions(o_.q)), all_k = wide_k_(group.positions(o_.k));
+    const Tensor all_v = wide_v_(group.positions(o_.v));
+    const Tensor all_dout = wide_dout_(group.positions(in_.dout));
+    const Tensor dq = group.positions(gradients.dq), dk = group.positions(gradients.dk);
+    const Tensor dv = group.positions(gradients.dv);
+    const Tensor dbias = group.bias(gradients.dbias, s_.sharing());
+    for_each_piece(s_, tile_, [&](const Piece& piece) {
+      const Shape shape{group.count, piece.queries, piece.keys};
+      const Tensor p = first_of(p_, shape), da = first_of(da_, shape);
+      const Tensor q = piece.of_queries(all_q), dout = piece.of_queries(all_dout);
+      const Tensor k = piece.of_keys(all_k), v = piece.of_keys(all_v);
+      gemm(o_.scale, q, k.transpose(1, 2), 0, p);
+      gemm(1, dout, v.transpose(1, 2), 0, da);
+      softmax_tile_backward(p, terms_of(o_, s_, group, piece),
+                            piece.of_queries(group.numbers(in_.maximum)),
+                            piece.of_queries(group.numbers(in_.log_sum)),
+                            piece.of_queries(group.numbers(in_.d)), da, piece.of_both(dbias));
+      gemm(1, p.transpose(1, 2), dout, 1, piece.of_keys(dv));
+      gemm(o_.scale, da, k, 1, piece.of_queries(dq));
+      gemm(o_.scale, da.transpose(1, 2), q, 1, piece.of_keys(dk));
+      done();
+    });
+  }
+
+ private:
+  const AttentionOperands& o_;
+  const Sizes& s_;
+  const Tile& tile_;
+  const BackwardInputs& in_;
+  Tensor p_, da_;
+  Widened wide_q_, wide_dout_, wide_k_, wide_v_;
+};
+
 }  // namespace
 
 AttentionState make_state(const Tensor& q) {
@@ -244,17 +310,8 @@ void attention_block_backward(const AttentionOperands& o, const Tensor& maximum,
                               const std::function<void()>& progress) {
   const trace::Span span(trace::Kind::block, "attention_block_backward");
   const Sizes s(o);
-  for (const auto& [name, t] : {std::pair<const char*, const Tensor*>{"maximum", &maximum},
-                                {"log_sum", &log_sum},
-                                {"d", &d}})
-    check_shape(name, *t, s.like_maximum());
-  check_shape("dout", dout, s.like_q());
-  check_shape("dq", gradients.dq, s.like_q());
-  check_shape("dk", gradients.dk, s.like_k());
-  check_shape("dv", gradients.dv, s.like_k());
-  if (gradients.dbias.defined())
-    check_shape("dbias", gradients.dbias, {s.biases, s.heads, s.queries, s.keys});
-
+  const BackwardInputs inputs{maximum, log_sum, dout, d};
+  check_backward(s, inputs, gradients);
   const Tile tile(s, 2);
   const Units units(s);
   std::vector<Tensor> dbias{gradients.dbias};  // and those of copies
@@ -263,35 +320,12 @@ void attention_block_backward(const AttentionOperands& o, const Tensor& maximum,
     dbias.push_back(Tensor::zeros(gradients.dbias.shape(), s.acc, s.device));
   }
   run_lanes(s.device, units.count(), 1, [&](std::int64_t begin, std::int64_t end, int lane) {
-    const Tensor p_buffer = workspace({tile.elements()}, s.acc, s.device);
-    const Tensor da_buffer = workspace({tile.elements()}, s.acc, s.device);
-    const std::int64_t queries = tile.rows * s.queries * s.channels;
-    const std::int64_t keys = tile.rows * s.keys * s.channels;
-    const Widened wide_q(s, o.q.dtype(), queries), wide_dout(s, dout.dtype(), queries);
-    const Widened wide_k(s, o.k.dtype(), keys), wide_v(s, o.v.dtype(), keys);
+    const BackwardLane own(o, s, tile, inputs);
     units.for_each_part(begin, end, [&](const Part& part) {
-      const Tensor& own_dbias =
-          gradients.dbias.defined() ? dbias[static_cast<std::size_t>(part.copy)] : dbias.front();
+      AttentionGradients into = gradients;
+      if (into.dbias.defined()) into.dbias = dbias[static_cast<std::size_t>(part.copy)];
       for_each_group(part, tile, [&](const Group& group) {
-        const Tensor q = wide_q(group.positions(o.q)), k = wide_k(group.positions(o.k));
-        const Tensor v = wide_v(group.positions(o.v));
-        const Tensor own_dout = wide_dout(group.positions(dout));
-        for_each_piece(s, tile, [&](const Piece& piece) {
-          const Shape shape{group.count, piece.queries, piece.keys};
-          const Tensor p = first_of(p_buffer, shape), da = first_of(da_buffer, shape);
-          const Tensor pq = piece.of_queries(q), pk = piece.of_keys(k), pv = piece.of_keys(v);
-          const Tensor pdout = piece.of_queries(own_dout);
-          gemm(o.scale, pq, pk.transpose(1, 2), 0, p);
-          gemm(1, pdout, pv.transpose(1, 2), 0, da);
-          softmax_tile_backward(
-              p, terms_of(o, s, group, piece), piece.of_queries(group.numbers(maximum)),
-              piece.of_queries(group.numbers(log_sum)), piece.of_queries(group.numbers(d)), da,
-              piece.of_both(group.bias(own_dbias, s.sharing())));
-          gemm(1, p.transpose(1, 2), pdout, 1, piece.of_keys(group.positions(gradients.dv)));
-          gemm(o.scale, da, pk, 1, piece.of_queries(group.positions(gradients.dq)));
-          gemm(o.scale, da.transpose(1, 2), pq, 1, piece.of_keys(group.positions(gradients.dk)));
-          report(lane, progress);
-        });
+        own.add_group(group, into, [&] { report(lane, progress); });
       });
     });
   });

@@ -533,3 +533,29 @@ TEST_CASE("operands that do not fit") {
   require_error<ShapeError>([&] { math::attention_block(good, true, other, {}); }, "'sum'",
                             "[4, 5, 3]", "[4, 3, 5]");
 }
+
+TEST_CASE("tiles of logits that do not fit") {
+  const auto f64 = [](const Shape& shape) { return Tensor::zeros(shape, DType::f64); };
+  const Tensor logits = f64({2, 3, 4}), numbers = f64({2, 3}), weighted = f64({2, 3, 5});
+  require_error<TypeError>(
+      [&] {
+        softmax_tile(Tensor::zeros({2, 3, 4}, DType::bf16), {}, true, numbers, numbers, weighted);
+      },
+      "softmax_tile", "'logits'", "bf16");
+  require_error<ShapeError>(
+      [&] {
+        softmax_tile(logits, {}, true, f64({3, 2}), numbers, weighted);
+      },
+      "'maximum'", "[3, 2]", "[2, 3]");
+  require_error<ShapeError>(
+      [&] {
+        softmax_tile(logits, {f64({1, 3, 5}), {}, 1, true}, true, numbers, numbers, weighted);
+      },
+      "'mask'", "[1, 3, 5]", "[1, 3, 4]");
+  require_error<TypeError>(
+      [&] {
+        softmax_tile_backward(logits, {}, numbers, numbers, numbers, f64({2, 3, 4}),
+                              Tensor::zeros({1, 3, 4}, DType::f32));
+      },
+      "softmax_tile_backward", "'dbias'", "f32");
+}
