@@ -148,6 +148,7 @@ Run add_bench(CLI::App& app) {
   layer.add_option("--repeat", o->repeat, "timed runs")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  add_group_option(layer);
   layer.add_option("--seed", o->seed, "of the inputs")->capture_default_str();
   layer.add_option("--trace", o->trace, "write the timeline of one run of each case, for Perfetto");
   layer.add_option("--json", o->json, "write the results to a file");

@@ -136,6 +136,7 @@ Run add_scaling(CLI::App& app) {
   scaling.add_option("--repeat", o->repeat, "timed runs")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  add_group_option(scaling);
   scaling.add_option("--seed", o->seed, "of the inputs")->capture_default_str();
   scaling.add_option("--json", o->json, "write the results to a file");
   return [o](const Session& session) { return bench_scaling(session, *o); };

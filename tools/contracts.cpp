@@ -116,6 +116,7 @@ Run add_contracts(CLI::App& app) {
       ->check(CLI::IsMember({"f64", "f32", "bf16"}))
       ->capture_default_str();
   add_size_options(app, o->sizes);
+  add_group_option(app);
   app.add_option("--json", o->json, "write the table to a file");
   app.add_option("--markdown", o->markdown, "write one row per function to a file instead");
   return [o](const Session& session) { return run_contracts(session, *o); };

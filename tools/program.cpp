@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "tessera/layers/schedule/panel_ring.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/error.hpp"
 
@@ -34,6 +35,15 @@ void add_size_options(CLI::App& app, harness::SizeOptions& sizes) {
       ->check(CLI::PositiveNumber);
   app.add_option("--batch", sizes.batch, "samples of random problems")->check(CLI::PositiveNumber);
   app.add_option("--msa", sizes.msa, "MSA rows of random problems (default: twice the tokens)")
+      ->check(CLI::PositiveNumber);
+}
+
+void add_group_option(CLI::App& app) {
+  app.add_option_function<std::int64_t>(
+         "--group-bytes",
+         [](const std::int64_t& bytes) { set_group_limits({.bytes = bytes, .most = 1 << 20}); },
+         "groups of large tiles in rings: bytes of each, as many as it takes (default: 1 MiB, at "
+         "most 8)")
       ->check(CLI::PositiveNumber);
 }
 

@@ -29,6 +29,7 @@ Run add_report(CLI::App& app);
 
 // --size, --tokens, --channels, --batch, --msa.
 void add_size_options(CLI::App& app, harness::SizeOptions& sizes);
+void add_group_option(CLI::App& app);
 
 // --mesh, or the squarest grid of all ranks. InitError if it does not fit the ranks.
 DeviceMesh make_mesh(const Session& session, const std::string& option, Device device);

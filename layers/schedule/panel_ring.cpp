@@ -9,6 +9,7 @@
 
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/testing.hpp"
+#include "tessera/runtime/error.hpp"
 #include "tessera/runtime/memory.hpp"
 #include "tessera/runtime/ops.hpp"
 
@@ -16,6 +17,11 @@ namespace tessera {
 namespace {
 
 constexpr const char* kWholeGrid = "cp0+cp1";
+
+GroupLimits& group_limits() {
+  static GroupLimits limits;
+  return limits;
+}
 
 int axis_of(Side side) {
   return side == Side::x ? kCp1 : kCp0;
@@ -267,11 +273,18 @@ void rotate_panels(const DeviceMesh& mesh, Travelling& x, Travelling& y, const P
   y.sums = y_sums.take();
 }
 
+void set_group_limits(const GroupLimits& limits) {
+  if (limits.bytes < 1 || limits.most < 1)
+    throw RangeError({.problem = "groups have at least one byte, and there is at least one",
+                      .operation = "set_group_limits",
+                      .found = fmt::format("{} bytes, {} groups", limits.bytes, limits.most)});
+  group_limits() = limits;
+}
+
 std::int64_t ring_groups(std::int64_t ranks, std::int64_t tile_bytes, std::int64_t units) {
-  constexpr std::int64_t group_bytes = 1 << 20;  // large enough for the bandwidth of any network
-  constexpr std::int64_t most_groups = 8;
   if (ranks == 1) return 1;
-  return std::clamp<std::int64_t>(tile_bytes / group_bytes, 1, std::min(most_groups, units));
+  const GroupLimits& limits = group_limits();
+  return std::clamp<std::int64_t>(tile_bytes / limits.bytes, 1, std::min(limits.most, units));
 }
 
 void contract_panels(const DeviceMesh& mesh, const Operand& x, const Operand& y, std::int64_t units,

@@ -85,7 +85,15 @@ struct Operand {
 void contract_panels(const DeviceMesh& mesh, const Operand& x, const Operand& y, std::int64_t units,
                      const PanelBlock& block);
 
-// Groups of at least 1 MiB of the tile, at most 8, at most one per unit; 1 on a single rank.
+// How many groups K: each has at least `bytes` of a tile, large enough for the bandwidth of any
+// network, and there are at most `most`. Small groups need less memory and more messages; results
+// differ by rounding at most. Equal on all ranks, set between passes (RangeError below 1).
+struct GroupLimits {
+  std::int64_t bytes = 1 << 20;
+  std::int64_t most = 8;
+};
+void set_group_limits(const GroupLimits& limits);
+// At most one group per unit; 1 on a single rank.
 std::int64_t ring_groups(std::int64_t ranks, std::int64_t tile_bytes, std::int64_t units);
 
 // Contract lines. `batch` is that of one rank, rows and cols those of the whole matrix.

@@ -6,7 +6,9 @@
 #include "harness/parity.hpp"
 #include "support/catch.hpp"
 #include "support/mpi.hpp"
+#include "tessera/layers/schedule/panel_ring.hpp"
 #include "tessera/mesh/collectives.hpp"
+#include "tessera/runtime/error.hpp"
 
 using namespace tessera;
 using namespace tessera::harness;
@@ -105,4 +107,26 @@ TEST_CASE("on a line one operand stays and the other one moves P-1 tiles after i
       // A swap on a line is an all-to-all: each rank keeps 1/P of its tile.
       CHECK(tiles_sent(r.forward).bytes == (p - 1) * tile + (p - 1) * tile / p);
     }
+}
+
+TEST_CASE("groups of a tile change memory and messages, not results") {
+  const MeshShape shape = test_ranks() == 4 ? MeshShape{1, 2, 2} : MeshShape{1, 2, 3};
+  const DeviceMesh mesh = DeviceMesh::create(test_world(), shape);
+  for (const char* name : {"triangle_multiplication_outgoing", "triangle_attention_starting_node",
+                           "triangle_attention_ending_node"}) {
+    CAPTURE(name);
+    const auto run = [&](const GroupLimits& limits) {
+      set_group_limits(limits);
+      const CaseResult r = run_parity(*find_case(name), {1, 48, 16}, mesh, {});
+      set_group_limits({});
+      CHECK(r.pass());
+      return r;
+    };
+    const CaseResult one = run({.most = 1}), many = run({.bytes = 1});
+    // A multiplication of this size has its peak outside of the rings.
+    if (std::string(name).starts_with("triangle_attention"))
+      CHECK(many.peak_bytes < one.peak_bytes);
+    CHECK(tiles_sent(many.forward).messages > tiles_sent(one.forward).messages);
+  }
+  CHECK_THROWS_AS(set_group_limits({.bytes = 0}), RangeError);
 }

@@ -95,11 +95,17 @@ tessera_launch_environment(environment 4)
 set_tests_properties(workflow.report PROPERTIES PROCESSORS 4 TIMEOUT 150 LABELS "workflow;ranks-4"
   ENVIRONMENT "${environment}")
 
-add_test(NAME workflow.program.substrate_page
-         COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:tessera_program>
-                 -DPAGE=${PROJECT_SOURCE_DIR}/docs/substrate.md
-                 -DSCRATCH=${CMAKE_CURRENT_BINARY_DIR}
-                 -P ${CMAKE_CURRENT_SOURCE_DIR}/compare_page.cmake)
-tessera_launch_environment(environment 1)
-set_tests_properties(workflow.program.substrate_page PROPERTIES
-  TIMEOUT 120 LABELS "workflow;ranks-1" ENVIRONMENT "${environment}")
+# Pages of docs/ and the cases that they are made from.
+function(tessera_page name cases)
+  add_test(NAME workflow.program.${name}_page
+           COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:tessera_program>
+                   -DPAGE=${PROJECT_SOURCE_DIR}/docs/${name}.md -DCASES=${cases}
+                   -DSCRATCH=${CMAKE_CURRENT_BINARY_DIR}
+                   -P ${CMAKE_CURRENT_SOURCE_DIR}/compare_page.cmake)
+  tessera_launch_environment(environment 1)
+  set_tests_properties(workflow.program.${name}_page PROPERTIES
+    TIMEOUT 120 LABELS "workflow;ranks-1" ENVIRONMENT "${environment}")
+endfunction()
+tessera_page(substrate "substrate.*")
+tessera_page(trunk
+  "triangle_*,transition,outer_product_mean,pair_weighted_averaging,attention_pair_bias_*,msa_module")
