@@ -2,6 +2,7 @@
 #include "tessera/autodiff/checkpoint.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "tessera/runtime/error.hpp"
 
@@ -86,12 +87,20 @@ struct Replay {
     std::vector<Var> inputs;
     for (const Place& p : places) inputs.push_back(on_tape(tape, p, ctx.saved(p.name)));
     for (const Place& p : places) ctx.drop(p.name);
+    go_on_with(ctx, inputs);
     {
       const ForwardAgain forward;
       std::vector<Tape::Seed> seeds = seeds_of(body(inputs), std::move(upstream));
       tape.backward(std::move(seeds));
     }
     return gradients_of(inputs);
+  }
+
+  // Later functions added to the gradients first, as they do without a checkpoint.
+  void go_on_with(FunctionContext& ctx, const std::vector<Var>& inputs) const {
+    for (std::size_t k = 0; k < inputs.size(); ++k)
+      if (ctx.sums[k].defined())
+        inputs[k].leaf().contributions.push_back(std::exchange(ctx.sums[k], DTensor()));
   }
 
   std::vector<DTensor> gradients_of(const std::vector<Var>& inputs) const {
@@ -127,7 +136,7 @@ std::vector<Var> record_part(Tape& tape, const NamedVars& inputs, const Tape& fi
   FunctionContext context(kName, contract.mesh, wanted, TapeAccess::keeps(tape));
   for (std::size_t k = 0; k < vars.size(); ++k) context.save(replay.places[k].name, operands[k]);
   std::vector<Var> all = TapeAccess::record(tape, kName, vars, std::move(contract),
-                                            std::move(context), results, std::move(replay));
+                                            std::move(context), results, std::move(replay), true);
   for (std::size_t k = 0; k < all.size(); ++k)
     TapeAccess::set_requires_grad(all[k], outputs[k].requires_grad());
   return all;

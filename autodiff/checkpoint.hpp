@@ -20,8 +20,7 @@ using CheckpointBody = std::function<std::vector<Var>(const std::vector<Var>& in
 // other intermediate results only through `inputs`, and whatever it captures must live until then.
 // Parameters may be captured: their gradients go to their leaves. Under a NoGrad, or if nothing in
 // it wants a gradient, it is only called.
-//   Gradients are bitwise those without checkpoint; where an input is used outside as well, its
-//   gradient is the sum of one term for all of `body` and the terms from outside.
+//   Gradients are bitwise those without checkpoint: their terms are added in the same order.
 //   Messages: those of body's functions, and the forward ones a second time in backward.
 //   Saved: the own blocks of the inputs, as they are placed.
 //   Checkpoints nest. GradientError: a result of body is one of its inputs, not computed.

@@ -264,7 +264,8 @@ TapeAccess::Found TapeAccess::tape_of(const Var* inputs, std::size_t count, cons
 
 std::vector<Var> TapeAccess::record(Tape& tape, std::string function, std::vector<Var> inputs,
                                     BoundContract contract, FunctionContext context,
-                                    const std::vector<DTensor>& outputs, Backward backward) {
+                                    const std::vector<DTensor>& outputs, Backward backward,
+                                    bool takes_sums) {
   if (tape.consumed_)
     throw GradientError({.problem = "the tape was already used for a backward pass",
                          .operation = function,
@@ -292,7 +293,7 @@ std::vector<Var> TapeAccess::record(Tape& tape, std::string function, std::vecto
   for (Var& input : inputs)
     if (!input.is_leaf()) input = place_of(input);  // the function saved what it needs
   tape.nodes_.push_back({std::move(function), std::move(inputs), std::move(contract),
-                         std::move(context), std::move(facts), std::move(backward)});
+                         std::move(context), std::move(facts), std::move(backward), takes_sums});
   return results;
 }
 
@@ -340,6 +341,17 @@ void Tape::deliver(const Var& input, DTensor gradient, const Node& from, std::si
   contributions.push_back(std::move(gradient));
 }
 
+std::vector<DTensor> Tape::take_sums(const Node& node) {
+  std::vector<DTensor> sums(node.inputs.size());
+  for (std::size_t k = 0; k < sums.size(); ++k) {
+    const Var& x = node.inputs[k];
+    if (node.context.needs_grad(k) && !x.is_leaf())
+      sums[k] = std::exchange(nodes_[static_cast<std::size_t>(x.node_)].outputs[x.output_].gradient,
+                              DTensor());
+  }
+  return sums;
+}
+
 void Tape::run(Node& node) {
   std::vector<DTensor> upstream;
   bool any = false;
@@ -357,6 +369,7 @@ void Tape::run(Node& node) {
   // Errors and ledgers of the backward pass name the layer of the forward pass.
   const LedgerContextScope scope({node.context.scope, Purpose::gradient});
   const trace::Span span(trace::Kind::backward, node.context.scope);
+  if (node.takes_sums) node.context.sums = take_sums(node);
   std::vector<DTensor> gradients = node.backward(node.context, std::move(upstream));
   if (finite_watch())
     for (std::size_t slot = 0; slot < gradients.size(); ++slot)

@@ -95,6 +95,9 @@ class FunctionContext {
 
   const std::vector<SavedRecord>& records() const { return records_; }
   std::string scope;
+  // In backward of a part of the computation that adds to the gradients of its operands itself,
+  // term by term: the sums of what arrived from later functions, undefined where nothing did.
+  std::vector<DTensor> sums;
   void release();  // drops the saved tensors
 
  private:
@@ -189,8 +192,10 @@ class Tape {
     FunctionContext context;
     std::vector<Output> outputs;
     Backward backward;
+    bool takes_sums = false;
   };
   void run(Node& node);
+  std::vector<DTensor> take_sums(const Node& node);
   void deliver(const Var& input, DTensor gradient, const Node& from, std::size_t slot);
   void add_gradient(const Var& to, DTensor gradient, const char* operation);
 
@@ -210,7 +215,8 @@ struct TapeAccess {
   static Found tape_of(const Var* inputs, std::size_t count, const char* function);
   static std::vector<Var> record(Tape& tape, std::string function, std::vector<Var> inputs,
                                  BoundContract contract, FunctionContext context,
-                                 const std::vector<DTensor>& outputs, Backward backward);
+                                 const std::vector<DTensor>& outputs, Backward backward,
+                                 bool takes_sums = false);
   // Results without gradient; the tape keeps the contract only.
   static std::vector<Var> note(Tape* tape, BoundContract contract,
                                const std::vector<DTensor>& outputs);

@@ -125,6 +125,23 @@ TEST_CASE("a checkpointed stack: the same bits, and the memory of one block and 
   CHECK(again.peak <= run(one, shape, false).peak + 7 * (tile + parameters) + tile);
 }
 
+TEST_CASE("an input that is used outside as well: the same bits") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  const auto gradient = [&](bool again) {
+    Tape tape;
+    const Var leaf = tape.input("x", draw(mesh, "x", {1, 20, 30}), true);
+    const Var x = multiply(3, leaf);
+    const Var before = exp(x);
+    const CheckpointBody body = [](const Vars& in) {
+      return Vars{add(exp(in[0]), multiply(in[0], cos(in[0])))};
+    };
+    const Var y = again ? checkpoint({{"x", x}}, body)[0] : body({x})[0];
+    tape.backward(add(multiply(y, x), before), draw(mesh, "g", {1, 20, 30}));
+    return hash_of(leaf.grad().local());
+  };
+  CHECK(gradient(true) == gradient(false));
+}
+
 TEST_CASE("without a tape, or under a NoGrad, the body is only called") {
   const DeviceMesh mesh = DeviceMesh::serial();
   Calls calls;
