@@ -10,6 +10,7 @@
 #include "tessera/autodiff/gradients.hpp"
 #include "tessera/layers/math/attention.hpp"
 #include "tessera/layers/math/attention_pair_bias.hpp"
+#include "tessera/layers/math/tile.hpp"
 #include "tessera/layers/schedule/key_panels.hpp"
 #include "tessera/layers/substrate/common.hpp"
 #include "tessera/layers/substrate/reshape.hpp"
@@ -415,7 +416,8 @@ struct WindowAttention {
                        const Visit& visit) const {
     const std::int64_t problems = mask.size(0), windows = mask.size(1), width = mask.size(2);
     const std::int64_t samples = q.size(0) / windows;
-    const Tensor row_masks = mask.contiguous().view({problems * windows, width});
+    const Tensor row_masks =
+        math::as_workspace(mask, q.dtype()).contiguous().view({problems * windows, width});
     for (std::int64_t k = 0; k < samples; ++k) {
       Sample sample{k, k / (samples / problems), windows};
       const Tensor own_mask =

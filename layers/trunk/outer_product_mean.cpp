@@ -196,6 +196,7 @@ OuterProductMean::OuterProductMean(const Build& build, std::int64_t c_in, std::i
 
 Var OuterProductMean::forward(const Var& m, const Var& mask) const {
   const Scope scope(name());
+  refuse_gradient(mask, OuterProductMeanFunction::name, "mask");
   return apply(OuterProductMeanFunction{}, {m, mask, norm_.weight(), norm_.bias(), proj_a_.weight(),
                                             proj_b_.weight(), proj_o_.weight(), proj_o_.bias()});
 }

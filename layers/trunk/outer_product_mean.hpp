@@ -3,7 +3,8 @@
 //   y[i,j] = (sum_s a[s,i] (x) b[s,j]) Wo^T / max(1, rows that have both i and j) + bias
 //   (formulas: layers/math/outer_product_mean.hpp)
 //   m [B, S, N, c_in], mask [B, S, N]: msa (S0,S1,S2); y [B, N, N, c_out]: pair (S0,S1,S2).
-//   S and N divisible by cp0 and cp1 (UnevenError). The mask may be any matrix of numbers.
+//   S and N divisible by cp0 and cp1 (UnevenError). The mask may be any matrix of numbers and
+//   has no gradient.
 //   Parameters, in order: norm.weight, norm.bias [c_in]; proj_a.weight, proj_b.weight [c_hidden,
 //   c_in]; proj_o.weight [c_out, c_hidden^2], column c*c_hidden + d for channel c of a and d of b;
 //   proj_o.bias [c_out].

@@ -9,6 +9,7 @@
 #include "tessera/layers/math/pair_weighted_averaging.hpp"
 #include "tessera/layers/schedule/panel_ring.hpp"
 #include "tessera/layers/substrate/common.hpp"
+#include "tessera/layers/substrate/views.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/shard.hpp"
 #include "tessera/runtime/error.hpp"
@@ -234,7 +235,7 @@ struct AveragingFunction {
       math::averaging_output(part, m, m_statistics, own, k == 0, y);
     }
     if (ctx.recording()) save(ctx, in, w, o, m_statistics, z_statistics);
-    return {in[0].with_local(y.to(tile.dtype))};
+    return {Form(in[0]).with(y.to(tile.dtype))};
   }
 
   Tensors backward(FunctionContext& ctx, const Tensors& gradients) const {
@@ -258,7 +259,7 @@ struct AveragingFunction {
     const std::array parts{norm.weight, norm.bias,  pair.norm_weight, pair.norm_bias,
                            msa.proj_m,  msa.proj_g, pair.proj_z,      msa.proj_o};
     Tensors out(inputs.size());
-    out[0] = dy.with_local(norm.x);
+    out[0] = Form(dy).with(norm.x);
     const Shape z_shape{dy.shape()[0], dy.shape()[2], dy.shape()[2], pair.z.size(3)};
     out[1] = DTensor::from_local(pair.z, dy.mesh(), dy.placements(), z_shape,
                                  row_major_strides(z_shape));

@@ -9,6 +9,7 @@
 #include "tessera/layers/math/triangle_attention.hpp"
 #include "tessera/layers/schedule/panel_ring.hpp"
 #include "tessera/layers/substrate/common.hpp"
+#include "tessera/layers/substrate/views.hpp"
 #include "tessera/runtime/ops.hpp"
 
 namespace tessera {
@@ -364,7 +365,7 @@ struct TriangleAttentionFunction {
     const Tensor y = Tensor::empty(x.local().shape(), x.dtype(), x.local().device());
     math::triangle_attention_output(tile.xh, attended.o, schedule.w, sides.in_order(y));
     if (ctx.recording()) save(ctx, in, mask, tile.statistics, attended);
-    return x.with_local(y);
+    return Form(x).with(y);
   }
 
   Operands backward(FunctionContext& ctx, const DTensor& gradient) const {
@@ -392,7 +393,7 @@ struct TriangleAttentionFunction {
     const std::array parts{input.norm_weight, input.norm_bias, input.bias, ring.q, keys.k, keys.v,
                            output.o_weight,   output.g_weight};
     Operands out;
-    out[0] = gradient.with_local(dx);
+    out[0] = Form(gradient).with(dx);
     for (std::size_t k = 0; k < parts.size(); ++k)
       out[k + 2] = parameter_gradient(parts[k], like_parameter(parts[k], gradient.mesh()),
                                       gradient.placements());
@@ -513,6 +514,7 @@ TriangleAttention::TriangleAttention(const Build& build, std::int64_t c_in, std:
 
 Var TriangleAttention::forward(const Var& x, const Var& mask) const {
   const Scope scope(name());
+  refuse_gradient(mask, TriangleAttentionFunction::name, "mask");
   return apply(
       TriangleAttentionFunction{node_, infinity_},
       {x, mask, layer_norm_.weight(), layer_norm_.bias(), linear_.weight(), mha_.q.weight(),

@@ -3,7 +3,8 @@
 //   Starting, within row i:     a[j,k] = (q[i,j].k[i,k] / sqrt(c) + inf (mask[i,k] - 1)) + t[j,k]
 //   Ending, within column j:    a[i,k] = (q[i,j].k[k,j] / sqrt(c) + inf (mask[k,j] - 1)) + t[k,i]
 //   o = softmax over k of a, times v     (formulas: layers/math/triangle_attention.hpp)
-//   x [B, N, N, C] pair (S0,S1,S2); mask [B, N, N] pair; y as x. N divisible by cp0 and cp1.
+//   x [B, N, N, C] pair (S0,S1,S2); mask [B, N, N] pair, without gradient; y as x. N divisible by
+//   cp0 and cp1.
 //   Parameters, in order: layer_norm.weight, layer_norm.bias [C]; linear.weight [H, C];
 //   mha.linear_q.weight, mha.linear_k.weight, mha.linear_v.weight [H*c, C]; mha.linear_o.weight
 //   [C, H*c]; mha.linear_g.weight [H*c, C].

@@ -8,6 +8,7 @@
 #include "tessera/layers/math/triangle_multiplication.hpp"
 #include "tessera/layers/schedule/panel_ring.hpp"
 #include "tessera/layers/substrate/common.hpp"
+#include "tessera/layers/substrate/views.hpp"
 #include "tessera/runtime/ops.hpp"
 
 namespace tessera {
@@ -102,7 +103,7 @@ struct TriangleFunction {
     const Tensor o = multiply(x.mesh(), products()[0], {{"a", f.a}, {"b", f.b}});
     const math::TriangleOutput out = math::triangle_output(x_local, f.statistics, o, w);
     if (ctx.recording()) save(ctx, in, mask, f, o, out.statistics);
-    return x.with_local(out.y);
+    return Form(x).with(out.y);
   }
 
   Operands backward(FunctionContext& ctx, const DTensor& gradient) const {
@@ -127,7 +128,7 @@ struct TriangleFunction {
     const std::array parts{tail.norm_in_weight,  tail.norm_in_bias,  tail.p_in,  tail.g_in,
                            head.norm_out_weight, head.norm_out_bias, head.p_out, head.g_out};
     Operands out;
-    out[0] = gradient.with_local(tail.x);
+    out[0] = Form(gradient).with(tail.x);
     for (std::size_t k = 0; k < parts.size(); ++k)
       out[k + 2] = parameter_gradient(parts[k], like_parameter(parts[k], gradient.mesh()),
                                       gradient.placements());
@@ -207,6 +208,7 @@ TriangleMultiplication::TriangleMultiplication(const Build& build, std::int64_t 
 
 Var TriangleMultiplication::forward(const Var& x, const Var& mask) const {
   const Scope scope(name());
+  refuse_gradient(mask, TriangleFunction::name, "mask");
   return apply(TriangleFunction{direction_},
                {x, mask, norm_in_.weight(), norm_in_.bias(), p_in_.weight(), g_in_.weight(),
                 norm_out_.weight(), norm_out_.bias(), p_out_.weight(), g_out_.weight()});

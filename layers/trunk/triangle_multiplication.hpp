@@ -2,7 +2,8 @@
 // Triangle multiplication, outgoing and incoming.
 //   Outgoing: o[n,m] = sum_k a[n,k] b[m,k]      Incoming: o[n,m] = sum_k a[k,n] b[k,m]
 //   (formulas: layers/math/triangle_multiplication.hpp)
-//   x [B, N, N, dim] pair (S0,S1,S2); mask [B, N, N] pair; y as x. N divisible by cp0 and cp1.
+//   x [B, N, N, dim] pair (S0,S1,S2); mask [B, N, N] pair, without gradient; y as x. N divisible by
+//   cp0 and cp1.
 //   Parameters, in order: norm_in.weight, norm_in.bias [dim]; p_in.weight, g_in.weight [2 dim,
 //   dim]; norm_out.weight, norm_out.bias [dim]; p_out.weight, g_out.weight [dim, dim].
 //

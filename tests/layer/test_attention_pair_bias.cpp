@@ -221,6 +221,28 @@ TEST_CASE("a window is the formula with its own pairs, for every sample of a pro
   });
 }
 
+TEST_CASE("masks of keys may be of any dtype, in windows too") {
+  for (const char* name : {kGlobal, kWindows}) {
+    const Case c = with(name, second_half, all, 3, false);
+    const Setup setup = random_setup(c, c.problem({2, 12, 5}),
+                                     DeviceMesh::create(Communicator::self(), {}), DType::f64, 3);
+    const auto result = [&](DType dtype) {
+      Tape tape;
+      std::vector<Var> in = inputs_on(tape, setup);
+      in[2] = Var::constant(setup.inputs[2].to(dtype));
+      const Var y = setup.instance.forward(in).front();
+      tape.backward(y, y.value());
+      return std::pair(y.value().local(), in[3].grad().local());
+    };
+    const auto [y, gradient] = result(DType::f64);
+    for (const DType dtype : {DType::f32, DType::i64, DType::boolean}) {
+      const auto [found, found_gradient] = result(dtype);
+      CHECK(bitwise_equal(found, y));
+      CHECK(bitwise_equal(found_gradient, gradient));
+    }
+  }
+}
+
 TEST_CASE("gradients under adversarial masks equal those of one rank") {
   struct Masks {
     MaskAt keys, pairs;

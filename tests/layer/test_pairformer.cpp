@@ -10,6 +10,7 @@
 #include "harness/contract_table.hpp"
 #include "harness/problem.hpp"
 #include "support/catch.hpp"
+#include "support/distributed.hpp"
 #include "support/errors.hpp"
 #include "tessera/layers/trunk/msa.hpp"
 #include "tessera/mesh/traffic.hpp"
@@ -76,7 +77,48 @@ MessageCount sent(const DryRun& run, const std::string& function, Pass pass) {
   return sum;
 }
 
+// The operands of a problem, whole.
+std::vector<Operand> operands_of(const Problem& problem) {
+  Draw draw(5);
+  std::vector<Operand> all;
+  for (const InputSpec& spec : problem.inputs) {
+    const bool mask = spec.kind == InputKind::mask;
+    all.push_back({mask ? draw.booleans(spec.shape).to(DType::f64) : draw.values(spec.shape, -1, 1),
+                   spec.placements, spec.differentiable});
+  }
+  return all;
+}
+
 }  // namespace
+
+TEST_CASE("layers do not ask how operands and gradients of results lie in memory") {
+  for (const char* name : {"pairformer_layer", "pairformer_module_checkpoint", "msa_layer"}) {
+    CAPTURE(name);
+    const Case& c = *find_case(name);
+    const Problem problem = c.problem({2, 4, 3});
+    std::vector<Setup> used;  // until the backward pass has ended
+    const Operation operation = [&](const Vars& in) {
+      used.push_back(random_setup(c, problem, in[0].value().mesh(), DType::f64, 1));
+      return used.back().instance.forward(in);
+    };
+    check_any_layout(operation, operands_of(problem), 1e-9);
+  }
+}
+
+TEST_CASE("a mask that wants a gradient is refused before anything is done") {
+  for (const auto& [name, layer] : {std::pair{"triangle_multiplication_incoming", "triangle_mul"},
+                                    std::pair{"triangle_attention_ending_node", "triangle_att"},
+                                    std::pair{"outer_product_mean", "outer_product_mean"}}) {
+    const Case& c = *find_case(name);
+    const Setup setup = random_setup(c, c.problem({2, 4, 3}), DeviceMesh::serial(), DType::f64, 1);
+    Tape tape;
+    Vars in = inputs_on(tape, setup);
+    in[1] = tape.input("mask", setup.inputs[1], true);
+    require_error<GradientError>([&] { setup.instance.forward(in); }, layer, "'mask'",
+                                 "no gradient leads");
+    CHECK(tape.size() == 0);
+  }
+}
 
 TEST_CASE("the memory of a layer of the model's size falls with the ranks") {
   for (const char* name : {"pairformer_layer", "msa_layer"})

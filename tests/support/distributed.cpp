@@ -49,8 +49,9 @@ void check_saved(const Tape& tape) {
 
 enum class Layout { row_major, reversed };
 
-// The same tensor with its dims in reverse order in memory.
-DTensor reversed(const DTensor& x) {
+// The same tensor, perhaps with its dims in reverse order in memory.
+DTensor laid_out(const DTensor& x, Layout layout) {
+  if (layout == Layout::row_major) return x;
   std::vector<int> dims;
   for (int d = x.ndim(); d-- > 0;) dims.push_back(d);
   const Shape shape(x.shape().rbegin(), x.shape().rend());
@@ -67,8 +68,8 @@ Result run(const DeviceMesh& mesh, const Operation& operation, const std::vector
   std::vector<std::uint64_t> before;
   for (const Operand& o : operands) {
     const bool flat = std::ssize(o.placements) < mesh.ndim();
-    const DTensor row_major = distribute(o.full, flat ? mesh.flatten_cp() : mesh, o.placements);
-    const DTensor x = layout == Layout::row_major ? row_major : reversed(row_major);
+    const DTensor x =
+        laid_out(distribute(o.full, flat ? mesh.flatten_cp() : mesh, o.placements), layout);
     before.push_back(hash_of(x.local()));
     inputs.push_back(tape.input(fmt::format("operand {}", inputs.size()), x, o.differentiable));
   }
@@ -82,8 +83,9 @@ Result run(const DeviceMesh& mesh, const Operation& operation, const std::vector
     const std::uint64_t stream = stream_id("upstream") + result.outputs.size();
     result.outputs.push_back(y.value());
     if (y.requires_grad())
-      seeds.push_back({y, uniform(y.value().shape(), y.value().dtype(), y.value().mesh(),
-                                  y.value().placements(), {3, stream}, -1, 1)});
+      seeds.push_back({y, laid_out(uniform(y.value().shape(), y.value().dtype(), y.value().mesh(),
+                                           y.value().placements(), {3, stream}, -1, 1),
+                                   layout)});
   }
   mesh.clear_records();
   tape.backward(seeds);
