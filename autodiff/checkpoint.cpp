@@ -24,6 +24,8 @@ struct Place {
 
 Place place_of(const std::string& name, const Var& x) {
   const DTensor& v = x.value();
+  if (!v.defined())
+    throw TypeError({.problem = "operand is undefined", .operation = kName, .tensor = name});
   const bool leaf = x.is_leaf();
   return {
       name,       x.requires_grad() && !leaf, leaf ? x : Var(), v.mesh(), v.placements(), v.shape(),

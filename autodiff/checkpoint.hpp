@@ -23,7 +23,8 @@ using CheckpointBody = std::function<std::vector<Var>(const std::vector<Var>& in
 //   Gradients are bitwise those without checkpoint: their terms are added in the same order.
 //   Messages: those of body's functions, and the forward ones a second time in backward.
 //   Saved: the own blocks of the inputs, as they are placed.
-//   Checkpoints nest. GradientError: a result of body is one of its inputs, not computed.
+//   Checkpoints nest. TypeError: an input is undefined. GradientError: a result of body is one of
+//   its inputs, not computed.
 std::vector<Var> checkpoint(const NamedVars& inputs, CheckpointBody body);
 
 }  // namespace tessera

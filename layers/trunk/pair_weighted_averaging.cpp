@@ -384,7 +384,8 @@ PairWeightedAveraging::PairWeightedAveraging(const Build& build, std::int64_t c_
 Var PairWeightedAveraging::forward(const Var& m, const Var& z, const Var& mask) const {
   const Scope scope(name());
   refuse_gradient(mask, AveragingFunction::name, "mask");
-  if (m.value().dtype() != z.value().dtype())
+  const bool both = m.value().defined() && z.value().defined();
+  if (both && m.value().dtype() != z.value().dtype())
     throw TypeError({.problem = "m and z have one dtype",
                      .operation = AveragingFunction::name,
                      .tensor = "z",

@@ -366,6 +366,10 @@ TEST_CASE(
   require_error<TypeError>([&] { setup.instance.forward(inputs); }, "pair_weighted_averaging", "z",
                            "f32", "f64");
   inputs[1] = tape.input("z", setup.inputs[1], true);
+  inputs[0] = Var();
+  require_error<TypeError>([&] { setup.instance.forward(inputs); }, "pair_weighted_averaging",
+                           "'m'", "undefined");
+  inputs[0] = tape.input("m", setup.inputs[0], true);
   inputs[2] = tape.input("mask", setup.inputs[1], false);
   require_error<ShapeError>([&] { setup.instance.forward(inputs); }, "pair_weighted_averaging",
                             "mask");

@@ -270,6 +270,16 @@ TEST_CASE("scopes are those of the first run, errors of the second name the laye
   CHECK_FALSE(in_backward());
 }
 
+TEST_CASE("an input that is undefined is named") {
+  Tape tape;
+  const Var x = tape.input("x", draw(DeviceMesh::serial(), "x", {1, 2, 3}), true);
+  require_error<TypeError>(
+      [&] {
+        checkpoint({{"x", x}, {"mask", Var()}}, [](const Vars& in) { return Vars{exp(in[0])}; });
+      },
+      "checkpoint", "'mask'", "undefined");
+}
+
 TEST_CASE("a body may not hand on its inputs, nor write to what was kept") {
   const DeviceMesh mesh = DeviceMesh::serial();
   Tape tape;
