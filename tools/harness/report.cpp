@@ -53,6 +53,12 @@ std::string format_bytes(std::int64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, units[unit]);
 }
 
+// The end of a long name, which says more than its begin.
+std::string elided(const std::string& name) {
+  constexpr std::size_t width = 26;
+  return name.size() <= width ? name : "..." + name.substr(name.size() - width + 3);
+}
+
 std::string table_header(const RunDescription& run) {
   std::string text = fmt::format(
       "tessera {} parity: {} rank{} as mesh {}, {} on {}, {}, {} thread{} per rank, seed {}\n\n",
@@ -69,7 +75,7 @@ std::string table_row(const CaseResult& r) {
   const Sum forward = sum_of(r.forward), backward = sum_of(r.backward);
   std::string text = fmt::format(
       "{:<38} {:<6} {:>9.1e} {:<26} {:>6} {:>10} {:>10} {:>5} {:>10} {:>8.3f}  {}\n", r.name,
-      name_of(r.kind), r.worst().max_rel, r.worst().tensor, r.params_checked,
+      name_of(r.kind), r.worst().max_rel, elided(r.worst().tensor), r.params_checked,
       format_bytes(r.saved_bytes), format_bytes(r.peak_bytes), forward.messages + backward.messages,
       format_bytes(forward.bytes + backward.bytes), r.seconds, r.pass() ? "pass" : "FAIL");
   for (const std::string& failure : r.failures())
