@@ -190,52 +190,82 @@ Tensor selected(const Tensor& x, Tensor choice, bool wanted) {
   return out;
 }
 
-Comparison compare_values(const std::string& name, const Tensor& found, const Tensor& expected,
-                          const DeviceMesh& mesh, bool absolute, double tolerance) {
-  const Difference local = max_difference(found, expected);
-  const std::vector<double> all = max_over_ranks(mesh, {local.max_abs, local.max_reference});
-  const double scale = absolute || all[1] == 0 ? 1 : all[1];
-  return {name, all[0], all[0] / scale, tolerance};
+// A tensor, or the valid part or the rest of one, as this rank sees it.
+struct Line {
+  std::string name;
+  double tolerance = 0;
+  bool rest = false;
+  Difference difference = {};
+  double found = 0;  // the largest value
+  bool finite = true;
+};
+
+Line line_of(std::string name, const Tensor& found, const Tensor& expected, double tolerance) {
+  return {std::move(name), tolerance,        false, max_difference(found, expected),
+          max_abs(found),  all_finite(found)};
 }
 
-// A result of which not everything is valid. The rest is the averages of queries without keys: in
-// f64 next to logits like -1e9, sums in another order differ by 1e-7; in f32 they say nothing.
-void compare_valid(const NamedResult& r, const Tensor& valid, const Tensor& expected,
-                   CaseResult& result) {
+// If not everything is valid, two lines. The rest is the averages of queries without keys: in f64
+// next to logits like -1e9, sums in another order differ by 1e-7; in f32 they say nothing.
+void append_lines(std::vector<Line>& lines, const NamedResult& r, const Reference& reference,
+                  double tolerance) {
   constexpr double kMaskedRows = 1e-6;
-  const Tensor& found = r.value.local();
-  const auto part = [&](const std::string& name, bool wanted, double tolerance) {
-    result.tensors.push_back(compare_values(name, selected(found, valid, wanted),
-                                            selected(expected, valid, wanted), r.value.mesh(),
-                                            false, tolerance));
+  const Tensor found = comparable(r.value.local());
+  const Tensor expected = comparable(reference.value(r).local());
+  const DTensor valid = reference.valid(r);
+  if (!valid.defined()) {
+    lines.push_back(line_of(r.name, found, expected, tolerance));
+    return;
+  }
+  const auto part = [&](const std::string& name, bool wanted, double bound) {
+    lines.push_back(line_of(name, selected(found, valid.local(), wanted),
+                            selected(expected, valid.local(), wanted), bound));
+    lines.back().rest = !wanted;
   };
-  part(r.name, true, result.tolerance);
+  part(r.name, true, tolerance);
   if (found.dtype() == DType::f64) part(r.name + " where all is masked", false, kMaskedRows);
+}
+
+// The lines as the whole mesh sees them, in one message.
+void agree(const DeviceMesh& mesh, std::vector<Line>& lines) {
+  std::vector<double> numbers;
+  for (const Line& l : lines)
+    for (const double value :
+         {l.difference.max_abs, l.difference.max_reference, l.found, l.finite ? 0.0 : 1.0})
+      numbers.push_back(value);
+  if (numbers.empty()) return;
+  numbers = max_over_ranks(mesh, numbers);
+  const double* next = numbers.data();
+  for (Line& l : lines) {
+    l.difference = {next[0], next[1]};
+    l.found = next[2];
+    l.finite = next[3] == 0;
+    next += 4;
+  }
 }
 
 void compare(const Run& run, const Reference& reference, const DeviceMesh& mesh,
              CaseResult& result) {
   result.gradients_nonzero = result.finite = result.replicas_identical = true;
-  double largest = 1;  // of the gradients
+  std::vector<Line> lines;
   for (const NamedResult& r : run.results) {
-    const Tensor found = comparable(r.value.local());
-    const Tensor expected = comparable(reference.value(r).local());
-    const bool absolute = reference.zero.contains(r.name);
-    if (const DTensor valid = reference.valid(r); valid.defined())
-      compare_valid(r, valid.local(), expected, result);
-    else
-      result.tensors.push_back(
-          compare_values(r.name, found, expected, mesh, absolute, result.tolerance));
-    const std::vector<double> all =
-        max_over_ranks(mesh, {max_abs(found), all_finite(found) ? 0.0 : 1.0});
-    result.gradients_nonzero = result.gradients_nonzero && (absolute || all[0] > 0);
-    result.finite = result.finite && all[1] == 0;
-    if (r.name.starts_with("grad ")) largest = std::max(largest, all[0]);
+    append_lines(lines, r, reference, result.tolerance);
     result.replicas_identical = replicas_agree(r.value) && result.replicas_identical;
   }
-  if (!reference.zero_by_largest) return;
-  for (Comparison& t : result.tensors)
-    if (reference.zero.contains(t.tensor)) t.max_rel = t.max_abs / largest;
+  agree(mesh, lines);
+  double largest = 1;  // of the gradients
+  for (const Line& l : lines)
+    if (l.name.starts_with("grad ")) largest = std::max(largest, l.found);
+  for (const Line& l : lines) {
+    const bool zero = reference.zero.contains(l.name);
+    double scale = l.difference.max_reference;
+    if (zero) scale = reference.zero_by_largest ? largest : 1;
+    if (scale == 0) scale = 1;
+    const double difference = l.difference.max_abs;
+    result.tensors.push_back({l.name, difference, difference / scale, l.tolerance});
+    result.gradients_nonzero = result.gradients_nonzero && (zero || l.rest || l.found > 0);
+    result.finite = result.finite && l.finite;
+  }
 }
 
 std::vector<std::uint64_t> hashes(const Setup& setup) {
