@@ -17,6 +17,7 @@ TEST_CASE("central differences agree with every gradient") {
   const DeviceMesh mesh = DeviceMesh::create(test_world(), shape);
   const std::int64_t tokens = 2 * std::lcm(shape.cp0, shape.cp1);
   for (const Case& c : all_cases()) {
+    if (c.stack && mesh.ranks() > 1) continue;  // hundreds of runs; parity leads back to one rank
     // Norms of few channels have large higher derivatives, and a stack multiplies them.
     const std::int64_t channels = c.stack ? 12 : 3;
     const Problem problem = c.problem({2, std::max<std::int64_t>(tokens, 4), channels});
@@ -38,7 +39,7 @@ TEST_CASE("central differences agree with every gradient") {
     };
     if (leaves.empty()) continue;  // a case without gradients
     const GradcheckResult result =
-        gradcheck(function, leaves, {.step = c.stack ? 5e-5 : 3e-4, .samples = 4});
+        gradcheck(function, leaves, {.step = c.stack ? 5e-5 : 3e-4, .samples = c.stack ? 1 : 4});
     INFO(c.name << " " << result.worst);
     CHECK(result.elements >= static_cast<int>(leaves.size()));
     // Truncation: step^4 (8e-15, 6e-18 of a stack) times fifth derivatives, which layer norms make

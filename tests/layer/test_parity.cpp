@@ -100,6 +100,8 @@ TEST_CASE("golden files, on every mesh that divides their tokens") {
       if (!divides(shape, c, file)) continue;
       const DeviceMesh mesh = DeviceMesh::create(test_world(), shape);
       for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+        // The layers of a stack have been everywhere by themselves.
+        if (c.stack && dtype != DType::f64 && shape != squarest(test_ranks())) continue;
         const CaseResult r = run_golden(c, file, path, mesh, {.dtype = dtype});
         INFO(mesh.describe() << " " << name_of(dtype) << " " << report(r));
         CHECK(r.pass());
