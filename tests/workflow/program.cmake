@@ -39,9 +39,9 @@ tessera_program_test(version RANKS 1 CODE 0 TEXT "^${PROJECT_VERSION}" ARGS --ve
 tessera_program_test(help RANKS 1 CODE 0 TEXT "parity" ARGS --help)
 tessera_program_test(info RANKS 4 CODE 0 TEXT "ranks +4, default mesh 2x2" ONCE "MPI threads" ARGS info)
 tessera_program_test(list RANKS 1 CODE 0 TEXT "triangle_multiplication_incoming" ARGS parity --list)
-tessera_program_test(golden RANKS 4 CODE 0 TEXT "golden" ONCE "2 of 2 hold"
+tessera_program_test(golden RANKS 4 CODE 0 TEXT "golden" ONCE "4 of 4 hold"
                      ARGS parity --case triangle_* --kind golden)
-tessera_program_test(parity RANKS 6 CODE 0 ONCE "2 of 2 hold"
+tessera_program_test(parity RANKS 6 CODE 0 ONCE "4 of 4 hold"
                      ARGS parity --case triangle_* --kind parity --mesh 3x2)
 tessera_program_test(one_rank RANKS 1 CODE 0 TEXT "as mesh 1x1" ARGS parity)
 tessera_program_test(single_precision RANKS 4 CODE 0 TEXT "f32 on cpu" ARGS parity --dtype f32 --size small)
