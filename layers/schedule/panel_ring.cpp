@@ -350,11 +350,12 @@ ContractMessage sums_message(Pass pass, Side side, const char* name, const Formu
           moves * window_bytes * ring / steps};
 }
 
-ContractMessage repeated(ContractMessage line, const Formula& times) {
-  line.count = line.count * times;
-  line.messages = line.messages * times;
-  line.bytes = line.bytes * times;
-  return line;
+std::vector<ContractMessage> in_groups(std::vector<ContractMessage> lines, const Formula& groups) {
+  for (ContractMessage& line : lines) {
+    line.count = groups * line.count;
+    line.messages = groups * line.messages;
+  }
+  return lines;
 }
 
 Formula ring_groups(const Formula& tile_bytes, const Formula& units) {
@@ -371,18 +372,11 @@ std::vector<ContractMessage> panel_messages(Pass pass, const PanelSizes& x_sizes
     return sizes.batch * sizes.rows * sizes.cols / (Formula::symbol("R0") * Formula::symbol("R1")) *
            sizes.element_bytes;
   };
-  const Formula groups = ring_groups(tile_bytes(x_sizes), units);
-  std::vector<ContractMessage> all{
-      skew_message(pass, Side::x, x_sizes, x),
-      ring_message(pass, Side::x, x.name, tile_bytes(x_sizes)),
-      skew_message(pass, Side::y, y_sizes, y),
-      ring_message(pass, Side::y, y.name, tile_bytes(y_sizes)),
-  };
-  for (ContractMessage& line : all) {  // each with a K-th of the bytes
-    line.count = groups * line.count;
-    line.messages = groups * line.messages;
-  }
-  return all;
+  return in_groups({skew_message(pass, Side::x, x_sizes, x),
+                    ring_message(pass, Side::x, x.name, tile_bytes(x_sizes)),
+                    skew_message(pass, Side::y, y_sizes, y),
+                    ring_message(pass, Side::y, y.name, tile_bytes(y_sizes))},
+                   ring_groups(tile_bytes(x_sizes), units));
 }
 
 }  // namespace tessera

@@ -108,8 +108,8 @@ ContractMessage unskew_message(Pass pass, Side side, const PanelSizes& sizes,
 // Of one rotation; `window_bytes`: those of all panels (sums) that a rank holds.
 ContractMessage ring_message(Pass pass, Side side, const char* name, const Formula& window_bytes);
 ContractMessage sums_message(Pass pass, Side side, const char* name, const Formula& window_bytes);
-// The same lines for something that is done `times` times.
-ContractMessage repeated(ContractMessage line, const Formula& times);
+// The same bytes in K groups, one after the other: K times the operations and messages.
+std::vector<ContractMessage> in_groups(std::vector<ContractMessage> lines, const Formula& groups);
 // K of contract_panels() for tiles of this many bytes.
 Formula ring_groups(const Formula& tile_bytes, const Formula& units);
 // Those of contract_panels(); x_batch and y_batch are multiples of the units.

@@ -450,12 +450,6 @@ struct TriangleAttentionFunction {
     }
     PanelSizes mask() const { return {batch, N, N, e}; }
     PanelSizes bias() const { return {batch * H, N, N, e}; }
-    // A line with the bytes of all groups, in as many messages.
-    ContractMessage in_groups(ContractMessage line) const {
-      line.count = groups * line.count;
-      line.messages = groups * line.messages;
-      return line;
-    }
   };
 
   std::vector<ContractMessage> start_and_ring(Pass pass) const {
@@ -463,11 +457,13 @@ struct TriangleAttentionFunction {
     const Traffic t;
     const Formula keys = t.positions * (2 * t.W + t.groups) * t.e;
     const Formula biases = t.positions * t.H * t.e;
-    return {skew_message(pass, s.keys, t.xh(s.xh), s.xh),
-            skew_message(pass, s.keys, t.mask(), s.mask),
-            skew_message(pass, s.biases, t.bias(), s.bias),
-            t.in_groups(ring_message(pass, s.keys, "keys", keys)),
-            t.in_groups(ring_message(pass, s.biases, "bias", biases))};
+    std::vector<ContractMessage> lines{skew_message(pass, s.keys, t.xh(s.xh), s.xh),
+                                       skew_message(pass, s.keys, t.mask(), s.mask),
+                                       skew_message(pass, s.biases, t.bias(), s.bias)};
+    append(lines, in_groups({ring_message(pass, s.keys, "keys", keys),
+                             ring_message(pass, s.biases, "bias", biases)},
+                            t.groups));
+    return lines;
   }
 
   std::vector<ContractMessage> gradients_home() const {
@@ -475,10 +471,13 @@ struct TriangleAttentionFunction {
     const Traffic t;
     const Pass pass = Pass::backward;
     const Formula acc = sym("acc");
-    return {t.in_groups(sums_message(pass, s.keys, "keys", t.positions * 2 * t.W * acc)),
-            t.in_groups(sums_message(pass, s.biases, "bias", t.positions * t.H * acc)),
-            unskew_message(pass, s.keys, t.xh(s.xh), s.xh),
-            unskew_message(pass, s.biases, t.bias(), s.bias)};
+    std::vector<ContractMessage> lines =
+        in_groups({sums_message(pass, s.keys, "keys", t.positions * 2 * t.W * acc),
+                   sums_message(pass, s.biases, "bias", t.positions * t.H * acc)},
+                  t.groups);
+    append(lines, {unskew_message(pass, s.keys, t.xh(s.xh), s.xh),
+                   unskew_message(pass, s.biases, t.bias(), s.bias)});
+    return lines;
   }
 };
 
