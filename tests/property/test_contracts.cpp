@@ -115,7 +115,7 @@ DryRun run_offender(Habit habit) {
                       return std::vector<Var>{layer->forward(in[0])};
                     }};
   };
-  const Problem problem{std::make_shared<nlohmann::json>(), {x}, 0};
+  const Problem problem{std::make_shared<nlohmann::json>(), {x}};
   DryRun run = dry_run(c, problem, {1, 2, 2}, 1, DType::f64);
   Doubled::hidden() = Tensor();
   return run;

@@ -46,7 +46,6 @@ struct InputSpec {
 struct Problem {
   std::shared_ptr<nlohmann::json> hyperparameters;
   std::vector<InputSpec> inputs;
-  double forward_flops = 0;  // multiplications and additions of the matrix products, whole problem
 };
 
 // The layer on one mesh.

@@ -66,15 +66,6 @@ Vars forward(const Variant& v, const AttentionPairBias& m, const Vars& in) {
   return {v.windows ? m.forward_windows(inputs) : m.forward(inputs)};
 }
 
-double flops(const Variant& v, const Sizes& s) {
-  const auto c_s = static_cast<double>(single_channels(s));
-  const auto pairs = static_cast<double>(positions(Class::pair, s));
-  const auto rows = static_cast<double>(positions(Class::single, s) * v.samples);
-  const double logits = pairs * static_cast<double>(v.samples);
-  const double bias = pairs * static_cast<double>(s.channels * heads_of_single(s));
-  return 2 * (5 * rows * c_s * c_s + 2 * logits * c_s + (v.compute_pair_bias ? bias : 0));
-}
-
 Case case_of(const Variant& v) {
   Layer<AttentionPairBias> layer;
   layer.name = v.name;
@@ -90,7 +81,6 @@ Case case_of(const Variant& v) {
                 {"compute_pair_bias", v.compute_pair_bias},
                 {"inf", AttentionPairBiasOptions{}.inf}};
   };
-  if (!v.windows) layer.forward_flops = [v](const Sizes& s) { return flops(v, s); };
   layer.build = [v](const Build& build, const json& h) {
     return std::make_unique<AttentionPairBias>(
         build, AttentionPairBiasOptions{.c_s = h.at("c_s"),

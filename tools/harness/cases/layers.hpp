@@ -44,7 +44,6 @@ struct Layer {
   // In the order of `forward`; names and placements do not depend on the sizes.
   std::function<std::vector<InputSpec>(const Sizes&)> inputs;
   std::function<nlohmann::json(const Sizes&)> hyperparameters;
-  std::function<double(const Sizes&)> forward_flops = [](const Sizes&) { return 0.0; };
   std::function<std::unique_ptr<M>(const Build&, const nlohmann::json& hyperparameters)> build;
   std::function<std::vector<Var>(const M&, const std::vector<Var>&)> forward;
 };
@@ -61,8 +60,7 @@ Case case_of(const Layer<M>& layer) {
   k.stack = layer.stack;
   k.inputs = layer.inputs({});
   k.problem = [layer](const Sizes& s) {
-    return Problem{std::make_shared<nlohmann::json>(layer.hyperparameters(s)), layer.inputs(s),
-                   layer.forward_flops(s)};
+    return Problem{std::make_shared<nlohmann::json>(layer.hyperparameters(s)), layer.inputs(s)};
   };
   k.build = [layer](const Build& build, const nlohmann::json& hyperparameters) {
     std::unique_ptr<M> module = layer.build(build, hyperparameters);

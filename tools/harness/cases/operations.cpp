@@ -16,7 +16,7 @@ Case operation(std::string name, std::string description,
   k.outputs = std::move(outputs);
   k.inputs = inputs({});  // names and placements do not depend on the sizes
   k.problem = [inputs](const Sizes& sizes) {
-    return Problem{std::make_shared<nlohmann::json>(nlohmann::json::object()), inputs(sizes), 0};
+    return Problem{std::make_shared<nlohmann::json>(nlohmann::json::object()), inputs(sizes)};
   };
   k.build = [forward](const Build& build, const nlohmann::json&) {
     return Instance{std::make_unique<Module>(build), forward};

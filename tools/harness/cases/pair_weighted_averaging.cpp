@@ -22,13 +22,6 @@ Widths widths(const Sizes& s) {
   return {msa_channels(s), full ? 32 : 4, full ? 8 : 3};
 }
 
-double forward_flops(const Sizes& s) {
-  const Widths w = widths(s);
-  const std::int64_t per_row = w.heads * w.head * (3 * w.msa + s.tokens);
-  return 2 * static_cast<double>(positions(Class::msa, s) * per_row +
-                                 positions(Class::pair, s) * s.channels * w.heads);
-}
-
 }  // namespace
 
 std::vector<Case> pair_weighted_averaging_cases() {
@@ -53,7 +46,6 @@ std::vector<Case> pair_weighted_averaging_cases() {
                          {"num_heads", w.heads},
                          {"inf", kInf}};
            },
-       .forward_flops = forward_flops,
        .build =
            [](const Build& build, const json& h) {
              return std::make_unique<PairWeightedAveraging>(build, h.at("c_m"), h.at("c_z"),

@@ -18,7 +18,7 @@ Case layer(std::string name, std::string description, std::function<Inputs(const
            std::function<std::unique_ptr<M>(const Build&, std::int64_t)> make) {
   Case k = operation(std::move(name), std::move(description), inputs, {});
   k.problem = [inputs](const Sizes& s) {
-    return Problem{std::make_shared<json>(json{{"channels", s.channels}}), inputs(s), 0};
+    return Problem{std::make_shared<json>(json{{"channels", s.channels}}), inputs(s)};
   };
   k.build = [make](const Build& build, const json& h) {
     std::unique_ptr<M> module = make(build, h.at("channels").get<std::int64_t>());

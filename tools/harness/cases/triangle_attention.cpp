@@ -39,15 +39,6 @@ Case triangle_attention(const char* name, TriangleNode node) {
                          {"no_heads", heads_of(s).count},
                          {"inf", kInfinity}};
            },
-       .forward_flops =
-           [](const Sizes& s) {
-             // Per position: q, k, v, g, o; t; logits and weighted values.
-             const auto heads = static_cast<double>(heads_of(s).count);
-             const double all = heads * static_cast<double>(heads_of(s).width);
-             const auto c = static_cast<double>(s.channels), n = static_cast<double>(s.tokens);
-             return 2 * static_cast<double>(positions(Class::pair, s)) *
-                    (5 * c * all + c * heads + 2 * n * all);
-           },
        .build =
            [node](const Build& build, const json& h) {
              return std::make_unique<TriangleAttention>(build, h.at("c_in"), h.at("c_hidden"),

@@ -30,10 +30,6 @@ Case linear(const char* name, Class c, bool bias) {
            [=](const Sizes& s) {
              return json{{"in", s.channels}, {"out", out(s)}, {"bias", bias}};
            },
-       .forward_flops =
-           [=](const Sizes& s) {
-             return 2.0 * static_cast<double>(positions(c, s) * s.channels * out(s));
-           },
        .build =
            [](const Build& build, const json& h) {
              return std::make_unique<Linear>(build, h.at("in"), h.at("out"),
@@ -83,11 +79,6 @@ Case transition(const char* name, Class c, bool other_width) {
            [=](const Sizes& s) {
              return json{{"dim", s.channels}, {"hidden", 4 * s.channels}, {"out_dim", out(s)}};
            },
-       .forward_flops =
-           [=](const Sizes& s) {
-             return 2.0 * static_cast<double>(positions(c, s) * 4 * s.channels *
-                                              (2 * s.channels + out(s)));
-           },
        .build =
            [](const Build& build, const json& h) {
              const std::int64_t dim = h.at("dim");
@@ -110,14 +101,6 @@ Case triangle_multiplication(const char* name, TriangleDirection direction) {
        .hyperparameters =
            [](const Sizes& s) {
              return json{{"dim", s.channels}};
-           },
-       .forward_flops =
-           [](const Sizes& s) {
-             // p_in, g_in: 4 D^2; p_out, g_out: 2 D^2; contraction: N D, each per position and
-             // pair of operations.
-             const auto d = static_cast<double>(s.channels);
-             return 2 * static_cast<double>(positions(Class::pair, s)) *
-                    (6 * d * d + static_cast<double>(s.tokens) * d);
            },
        .build =
            [direction](const Build& build, const json& h) {
