@@ -160,16 +160,28 @@ OuterFactors outer_factors(const Tensor& m, const Tensor& mask, const OuterWeigh
   return out;
 }
 
-OuterPanel outer_panel(const Tensor& panel, std::int64_t hidden) {
-  const PurposeScope purpose(Purpose::workspace);
-  const std::int64_t width = hidden + 1;
-  const Shape tokens{panel.size(0), panel.size(1), panel.size(2) / width};
+Tensor outer_panel(const Tensor& with_masks, std::int64_t hidden) {
+  const std::int64_t width = hidden + 1, batch = with_masks.size(0);
+  const std::int64_t tokens = with_masks.size(2) / width;
+  const Tensor panel = Tensor::empty({with_masks.numel()}, with_masks.dtype(), with_masks.device());
+  const OuterPanel parts = parts_of(panel, batch, tokens, hidden);
+  const Shape& rows = with_masks.shape();
   const auto channels = [&](std::int64_t first, std::int64_t count) {
-    return panel.as_strided({tokens[0], tokens[1], tokens[2], count},
-                            {panel.strides()[0], panel.strides()[1], width, 1}, first);
+    return with_masks.as_strided({batch, rows[1], tokens, count},
+                                 {with_masks.strides()[0], with_masks.strides()[1], width, 1},
+                                 first);
   };
-  return {channels(0, hidden).clone().view({tokens[0], tokens[1], tokens[2] * hidden}),
-          channels(hidden, 1).clone().view(tokens)};
+  copy(channels(0, hidden), parts.factor.view({batch, rows[1], tokens, hidden}));
+  copy(channels(hidden, 1), parts.mask.unsqueeze(3));
+  return panel;
+}
+
+OuterPanel parts_of(const Tensor& panel, std::int64_t batch, std::int64_t tokens,
+                    std::int64_t hidden) {
+  const std::int64_t rows = panel.numel() / (batch * tokens * (hidden + 1));
+  const std::int64_t masks = batch * rows * tokens;
+  return {panel.narrow(0, 0, masks * hidden).view({batch, rows, tokens * hidden}),
+          panel.narrow(0, masks * hidden, masks).view({batch, rows, tokens})};
 }
 
 void outer_block(const Tensor& a, const Tensor& b, const Tensor& proj_o, bool first,

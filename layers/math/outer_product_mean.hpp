@@ -35,11 +35,15 @@ struct OuterFactors {
 OuterFactors outer_factors(const Tensor& m, const Tensor& mask, const OuterWeights& w,
                            bool with_counts);
 
-// A panel [B, s, n*(h+1)] taken apart into [B, s, n*h] and [B, s, n].
+// A panel [B, s, n*(h+1)] as it travels: all factors, then all masks, one after the other, so that
+// products read them where they arrive.
+Tensor outer_panel(const Tensor& with_masks, std::int64_t hidden);
+// The two parts of one: [B, s, n*h] and [B, s, n], views.
 struct OuterPanel {
   Tensor factor, mask;
 };
-OuterPanel outer_panel(const Tensor& panel, std::int64_t hidden);
+OuterPanel parts_of(const Tensor& panel, std::int64_t batch, std::int64_t tokens,
+                    std::int64_t hidden);
 
 // sums [B, I, J, out] (+)= (sum_s a[s,i] (x) b[s,j]) Wo^T, in acc; overwritten if `first`.
 // a [B, s, I*h], b [B, s, J*h], of one dtype; proj_o [out, h*h] in acc. `progress` is called now

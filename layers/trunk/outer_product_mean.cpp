@@ -89,9 +89,11 @@ struct OuterProductMeanFunction {
     const Tensor proj_o = math::as_workspace(math::as_workspace(in[6].local(), m.dtype()), acc);
 
     Rotation r = skewed(mesh, math::outer_factors(m.local().contiguous(), mask, weights(in), true));
+    for (Window* window : {&r.a.panels, &r.b.panels})
+      for (Tensor& panel : *window) panel = math::outer_panel(panel, hidden);
     rotate_panels(mesh, r.a, r.b, [&](const PanelStep& s) {
-      const math::OuterPanel a = math::outer_panel(s.x, hidden);
-      const math::OuterPanel b = math::outer_panel(s.y, hidden);
+      const math::OuterPanel a = math::parts_of(s.x, batch, pairs[1], hidden);
+      const math::OuterPanel b = math::parts_of(s.y, batch, pairs[2], hidden);
       count_rows(a.mask, b.mask, s.step == 0, num);
       math::outer_block(a.factor, b.factor, proj_o, s.step == 0, sums, s.progress);
     });

@@ -16,9 +16,9 @@
 //   twice that.
 //
 //   Messages, with T(c) the bytes of one msa tile of c channels, h = c_hidden, on R0 x R1:
-//     forward   2 skews, R1-1 windows along cp1 and R0-1 along cp0, each T(h+1): h channels, mask
-//     backward  the same with T(h); sums of the gradients of a and b beside it, R1 and R0 windows
-//               of T(h) in acc, and 2 moves home
+//     forward   2 skews, R1-1 windows along cp1, R0-1 along cp0, each T(h+1): h channels, the mask
+//     backward  the same without the mask, T(h); beside it the sums of the gradients of a and b, R1
+//               and R0 windows, and 2 moves home, each T(h) in acc
 //   On a P x P grid: 2P T(h+1) forward and (4P+2) T(h) backward. Gradients of all parameters are
 //   summands on dp, cp0 and cp1.
 //   Saved: m and the mask (msa), the counts (pair, 1 channel in acc). a, b and the products are
