@@ -13,49 +13,7 @@ void normalized(const Tensor& m, const Statistics& statistics, const AveragingMs
   layer_norm_apply(rows_of(m, c), w.norm_weight, w.norm_bias, s.mean, s.rstd, mh);
 }
 
-// The heads of all groups beside each other, [H, length], between the groups and `heads`.
-void for_each_group(const std::vector<Tensor>& groups, const Tile& tile, const Chunk& c,
-                    const Tensor& heads,
-                    const std::function<void(const Tensor& group, const Tensor& part)>& body) {
-  std::int64_t begin = 0;
-  for (const Tensor& group : groups) {
-    const Tensor columns = columns_of(group, tile, c);
-    body(columns, heads.narrow(0, begin, columns.size(0)));
-    begin += columns.size(0);
-  }
-}
-
 }  // namespace
-
-Statistics averaging_logits(const Tensor& z, const Tensor& mask, const AveragingPairWeights& w,
-                            double infinity, const std::vector<Tensor>& groups) {
-  const trace::Span span(trace::Kind::block, "averaging_logits");
-  const Tile tile(z);
-  const std::int64_t heads = w.proj_z.size(0);
-  const Statistics statistics = tile.statistics();
-  const Tensor proj_z = as_workspace(w.proj_z, tile.dtype);
-  const std::int64_t rows = tile.chunk(tile.channels + heads + 1);
-
-  run_lanes(tile.device, tile.all(), rows, [&](std::int64_t begin, std::int64_t end, int) {
-    const Tensor zh_all = tile.workspace(rows, tile.channels, tile.dtype);
-    const Tensor a_all = tile.workspace(heads, rows, tile.acc);
-    const Tensor penalty_all = tile.workspace(1, rows, tile.acc);
-    for_each_chunk(begin, end, tile.positions, rows, [&](const Chunk& c) {
-      const Tensor zh = zh_all.narrow(0, 0, c.length);
-      const Tensor a = a_all.narrow(1, 0, c.length);
-      const Tensor penalty = penalty_all.narrow(1, 0, c.length);
-      const Statistics s = part_of(statistics, c);
-      layer_norm(rows_of(z, c), w.norm_weight, w.norm_bias, kLayerNormEps, zh, s.mean, s.rstd);
-      gemm(1, proj_z, zh.transpose(0, 1), 0, a);
-      binary(Binary::subtract, mask_of(mask, c).unsqueeze(0), 1, penalty);
-      scale(infinity, penalty);
-      for_each_group(groups, tile, c, a, [&](const Tensor& group, const Tensor& part) {
-        binary(Binary::add, part, penalty.expand(part.shape()), group);
-      });
-    });
-  });
-  return statistics;
-}
 
 Tensor averaging_values(const Tensor& m, const AveragingMsaWeights& w, bool first,
                         const Statistics& statistics) {
@@ -188,43 +146,6 @@ NormGradients averaging_norm_backward(const Tensor& dmh, const Tensor& m,
   });
   out.weight = sums.total(0);
   out.bias = sums.total(1);
-  return out;
-}
-
-AveragingLogitsGradients averaging_logits_backward(const std::vector<Tensor>& groups,
-                                                   const Tensor& z, const Statistics& statistics,
-                                                   const AveragingPairWeights& w) {
-  const trace::Span span(trace::Kind::block, "averaging_logits_backward");
-  const Tile tile(z);
-  const std::int64_t heads = w.proj_z.size(0);
-  AveragingLogitsGradients out;
-  out.z = Tensor::empty(z.shape(), tile.dtype, tile.device);
-  const Tensor proj_z = as_workspace(as_workspace(w.proj_z, tile.dtype), tile.acc);
-  const std::int64_t rows = tile.chunk(3 * tile.channels + heads);
-  enum Sum : std::size_t { kNormWeight, kNormBias, kProjection };
-  const LaneSums sums(tile.device, tile.acc, {{tile.channels}, {tile.channels}, w.proj_z.shape()});
-
-  run_lanes(tile.device, tile.all(), rows, [&](std::int64_t begin, std::int64_t end, int lane) {
-    const Tensor zh_all = tile.workspace(rows, tile.channels, tile.dtype);
-    const Tensor dzh_all = tile.workspace(rows, tile.channels, tile.acc);
-    const Tensor da_all = tile.workspace(heads, rows, tile.acc);
-    for_each_chunk(begin, end, tile.positions, rows, [&](const Chunk& c) {
-      const Tensor zh = zh_all.narrow(0, 0, c.length);
-      const Tensor dzh = dzh_all.narrow(0, 0, c.length);
-      const Tensor da = da_all.narrow(1, 0, c.length);
-      const Statistics s = part_of(statistics, c);
-      for_each_group(groups, tile, c, da,
-                     [](const Tensor& group, const Tensor& part) { copy(group, part); });
-      layer_norm_apply(rows_of(z, c), w.norm_weight, w.norm_bias, s.mean, s.rstd, zh);
-      gemm(1, da, as_workspace(zh, tile.acc), 1, sums.at(lane, kProjection));
-      gemm(1, da.transpose(0, 1), proj_z, 0, dzh);
-      layer_norm_backward(dzh, rows_of(z, c), w.norm_weight, s.mean, s.rstd, rows_of(out.z, c),
-                          sums.at(lane, kNormWeight), sums.at(lane, kNormBias));
-    });
-  });
-  out.norm_weight = sums.total(kNormWeight);
-  out.norm_bias = sums.total(kNormBias);
-  out.proj_z = sums.total(kProjection);
   return out;
 }
 

@@ -2,11 +2,11 @@
 // Block functions of pair-weighted averaging (Abramson et al., Nature 630 (2024), Suppl. Alg. 10,
 // in the form of the Boltz-2 class of models). Local, no mesh.
 //
-//   zh = LN_z(z);  a[q,k,h] = zh[q,k] Wz^T + infinity (mask[q,k] - 1);  w = softmax over k of a
+//   w = softmax over k of LN_z(z) Wz^T + infinity (mask - 1)   (pair_bias.hpp and the schedule)
 //   mh = LN_m(m);  v = mh Wm^T;  o[s,q,h,:] = sum_k w[q,k,h] v[s,k,h,:]        (schedule)
 //   y = (o * sigmoid(mh Wg^T)) Wo^T
 //
-// Layouts. m, y: channels last, [B, s, n, Cm]; z: [B, q, k, Cz]. v, o and their gradients: channels
+// Layouts. m, y: channels last, [B, s, n, Cm]. v, o and their gradients: channels
 // first, [B*K, s, n], K = heads * width, so that one product serves a head:
 // [width*s, k] [k, q]. Logits and weights: [B*heads, q, k]. The layer takes the heads in groups,
 // one after the other; functions of the MSA side see the K channels and the weights of one group.
@@ -23,16 +23,6 @@ struct AveragingMsaWeights {
   Tensor proj_m, proj_g;          // [K, Cm]
   Tensor proj_o;                  // [Cm, K]
 };
-struct AveragingPairWeights {
-  Tensor norm_weight, norm_bias;  // [Cz]
-  Tensor proj_z;                  // [H, Cz]
-};
-
-// Writes the logits of all heads, in acc: `groups` lists those of each group of heads, in order.
-// Returns the statistics of z.
-Statistics averaging_logits(const Tensor& z, const Tensor& mask, const AveragingPairWeights& w,
-                            double infinity, const std::vector<Tensor>& groups);
-
 // v [B*K, s, n] in m's dtype. `first` computes the statistics of m and writes them, else they are
 // read.
 Tensor averaging_values(const Tensor& m, const AveragingMsaWeights& w, bool first,
@@ -65,14 +55,5 @@ struct NormGradients {
 // LN_m; dmh is consumed.
 NormGradients averaging_norm_backward(const Tensor& dmh, const Tensor& m,
                                       const Statistics& statistics, const Tensor& weight);
-
-struct AveragingLogitsGradients {
-  Tensor z;  // in z's dtype
-  Tensor norm_weight, norm_bias, proj_z;
-};
-// From the gradients of the logits, by groups of heads as above.
-AveragingLogitsGradients averaging_logits_backward(const std::vector<Tensor>& groups,
-                                                   const Tensor& z, const Statistics& statistics,
-                                                   const AveragingPairWeights& w);
 
 }  // namespace tessera::math

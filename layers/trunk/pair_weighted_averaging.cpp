@@ -6,6 +6,7 @@
 
 #include "tessera/autodiff/gradients.hpp"
 #include "tessera/layers/math/attention.hpp"
+#include "tessera/layers/math/pair_bias.hpp"
 #include "tessera/layers/math/pair_weighted_averaging.hpp"
 #include "tessera/layers/schedule/panel_ring.hpp"
 #include "tessera/layers/substrate/common.hpp"
@@ -29,7 +30,7 @@ constexpr PanelOperand kWeightSums{"dw", Contracted::rows};
 // The operands, whole.
 struct Weights {
   math::AveragingMsaWeights msa;
-  math::AveragingPairWeights pair;
+  math::PairBiasWeights pair;
 };
 
 // Groups of heads with no more channels than m has, so that beside o nothing is larger than a tile
@@ -42,14 +43,13 @@ std::int64_t group_count(std::int64_t tile_bytes, std::int64_t heads, std::int64
 }
 
 // The heads are taken in groups, one after the other, so that what has H c_h channels need not be
-// there as a whole. What there is of all heads is ordered by group, sample and head: a group is a
-// stretch of the batch.
+// there as a whole.
 struct HeadGroups {
   std::int64_t heads = 1, width = 1;
   int count = 1;
 
   HeadGroups(const Tensor& m, const Weights& w)
-      : heads(w.pair.proj_z.size(0)), width(w.msa.proj_m.size(0) / heads) {
+      : heads(w.pair.projection.size(0)), width(w.msa.proj_m.size(0) / heads) {
     const std::int64_t channels = heads * width, tile_bytes = m.bytes() / m.size(-1) * channels;
     count = static_cast<int>(group_count(tile_bytes, heads, channels, m.size(-1)));
   }
@@ -57,16 +57,22 @@ struct HeadGroups {
     const Interval h = shard_of(heads, count, k);
     return {h.begin * width, h.end * width};
   }
-  // Of [B*H*any, ...].
+  // Of o [B*H*c_h, ...], which is ordered by group, sample and head: a stretch.
   Tensor part(const Tensor& all, int k) const {
     const Interval h = shard_of(heads, count, k);
     const std::int64_t each = all.size(0) / heads;
     return all.narrow(0, h.begin * each, h.size() * each);
   }
-  std::vector<Tensor> parts(const Tensor& all) const {
-    std::vector<Tensor> list;
-    for (int k = 0; k < count; ++k) list.push_back(part(all, k));
-    return list;
+  // Of weights [B*H, ...], ordered by sample and head: [B, heads of the group, ...].
+  Tensor of_weights(const Tensor& all, int k) const {
+    const Interval h = shard_of(heads, count, k);
+    return all.view({all.size(0) / heads, heads, all.size(1), all.size(2)})
+        .narrow(1, h.begin, h.size());
+  }
+  // The same as a tile; a copy only if there are several samples and groups.
+  Tensor weights_tile(const Tensor& all, int k) const {
+    const Tensor own = of_weights(all, k);
+    return own.contiguous().view({own.size(0) * own.size(1), own.size(2), own.size(3)});
   }
   math::AveragingMsaWeights weights(const math::AveragingMsaWeights& w, int k) const {
     const Interval c = channels(k);
@@ -87,6 +93,16 @@ Tensor by_row(const Tensor& w) {
   return w.view({w.size(0) * w.size(1), 1, 1, w.size(2)});
 }
 
+// a [B*H, q, k] += infinity (mask - 1), mask [B, q, k].
+void mask_logits(const Tensor& a, const Tensor& mask, double infinity) {
+  const Tensor penalty = Tensor::empty(mask.shape(), a.dtype(), a.device());
+  binary(Binary::subtract, mask, 1, penalty);
+  scale(infinity, penalty);
+  const Tensor by_sample =
+      a.view({mask.size(0), a.size(0) / mask.size(0), mask.size(1), mask.size(2)});
+  binary(Binary::add, by_sample, penalty.unsqueeze(1).expand(by_sample.shape()), by_sample);
+}
+
 // Logits [B*H, q, k] in acc, which are consumed, to weights in `dtype`: the softmax over all keys.
 Tensor softmax_over_keys(const DeviceMesh& mesh, const Tensor& a, DType dtype) {
   const Tensor row = Tensor::empty({a.size(0), a.size(1), 1}, a.dtype(), a.device());
@@ -102,18 +118,12 @@ Tensor softmax_over_keys(const DeviceMesh& mesh, const Tensor& a, DType dtype) {
 }
 
 // In place, from the gradient of the weights to that of the logits: da = w (dw - sum over keys of
-// w dw), once, on what has been summed over the whole MSA. One tensor per group of heads.
-void softmax_backward(const DeviceMesh& mesh, const HeadGroups& groups, const Tensor& w,
-                      const std::vector<Tensor>& dw) {
-  const Tensor sums = Tensor::empty({w.size(0), w.size(1), 1}, dw.front().dtype(), w.device());
-  const std::vector<Tensor> weights = groups.parts(w), rows = groups.parts(sums);
-  for (std::size_t k = 0; k < dw.size(); ++k)
-    copy(math::row_dots(by_row(weights[k]), by_row(dw[k])).view(rows[k].shape()), rows[k]);
+// w dw), once, on what has been summed over the whole MSA.
+void softmax_backward(const DeviceMesh& mesh, const Tensor& w, const Tensor& dw) {
+  const Tensor sums = math::row_dots(by_row(w), by_row(dw)).view({w.size(0), w.size(1), 1});
   all_reduce(mesh, kCp1, ReduceOp::sum, sums, "softmax gradient");
-  for (std::size_t k = 0; k < dw.size(); ++k) {
-    binary(Binary::subtract, dw[k], rows[k].expand(dw[k].shape()), dw[k]);
-    binary(Binary::multiply, dw[k], weights[k], dw[k]);
-  }
+  binary(Binary::subtract, dw, sums.expand(dw.shape()), dw);
+  binary(Binary::multiply, dw, w, dw);
 }
 
 // c = a b + beta c, one product per sample and head; messages move in between.
@@ -215,11 +225,10 @@ struct AveragingFunction {
     const HeadGroups groups(m, weights);
     const math::Tile tile(m);
 
-    const Tensor a =
-        Tensor::empty({tile.batch * groups.heads, z.size(1), z.size(2)}, tile.acc, tile.device);
-    const math::Statistics z_statistics = math::averaging_logits(
-        z, in[2].local().contiguous(), weights.pair, infinity, groups.parts(a));
-    const Tensor w = softmax_over_keys(mesh, a, tile.dtype);
+    math::PairBias logits = math::pair_bias(z, weights.pair);
+    const math::Statistics z_statistics = logits.statistics;
+    mask_logits(logits.bias, in[2].local().contiguous(), infinity);
+    const Tensor w = softmax_over_keys(mesh, std::exchange(logits.bias, {}), tile.dtype);
 
     const math::Statistics m_statistics = tile.statistics();
     const Shape whole{tile.batch * groups.heads * groups.width, m.size(1), m.size(2)};
@@ -227,7 +236,7 @@ struct AveragingFunction {
     const Tensor y = Tensor::empty(m.shape(), tile.acc, tile.device);
     for (int k = 0; k < groups.count; ++k) {
       const math::AveragingMsaWeights own = groups.weights(weights.msa, k);
-      PendingRelayout w_skew = start_skew(mesh, Side::y, kByQuery, groups.part(w, k));
+      PendingRelayout w_skew = start_skew(mesh, Side::y, kByQuery, groups.weights_tile(w, k));
       const Tensor v = math::averaging_values(m, own, k == 0, m_statistics);
       const Tensor part =
           o.defined() ? groups.part(o, k) : Tensor::empty(v.shape(), tile.dtype, tile.device);
@@ -245,19 +254,24 @@ struct AveragingFunction {
     const HeadGroups groups(m, weights);
     const math::Statistics m_statistics{ctx.saved("m mean"), ctx.saved("m rstd")};
     MsaGradients msa(m, weights.msa);
-    std::vector<Tensor> dw;
-    for (int k = 0; k < groups.count; ++k)
-      dw.push_back(msa_backward(ctx, dy.local().contiguous(), m, m_statistics,
-                                groups.weights(weights.msa, k), groups, k, msa));
+    const Tensor dw = Tensor::empty(w.shape(), at_least_f32(w.dtype()), w.device());
+    for (int k = 0; k < groups.count; ++k) {
+      const Tensor own = groups.of_weights(dw, k);
+      copy(msa_backward(ctx, dy.local().contiguous(), m, m_statistics,
+                        groups.weights(weights.msa, k), groups, k, msa)
+               .view(own.shape()),
+           own);
+    }
     ctx.drop("o");
     const math::NormGradients norm =
         math::averaging_norm_backward(msa.mh, m, m_statistics, weights.msa.norm_weight);
-    softmax_backward(ctx.mesh(), groups, w, dw);
-    const math::AveragingLogitsGradients pair = math::averaging_logits_backward(
+    softmax_backward(ctx.mesh(), w, dw);
+    const math::PairBiasGradients pair = math::pair_bias_backward(
         dw, ctx.saved("z").contiguous(), {ctx.saved("z mean"), ctx.saved("z rstd")}, weights.pair);
 
-    const std::array parts{norm.weight, norm.bias,  pair.norm_weight, pair.norm_bias,
-                           msa.proj_m,  msa.proj_g, pair.proj_z,      msa.proj_o};
+    const std::array parts{
+        norm.weight, norm.bias,  pair.weights.norm_weight, pair.weights.norm_bias,
+        msa.proj_m,  msa.proj_g, pair.weights.projection,  msa.proj_o};
     Tensors out(inputs.size());
     out[0] = Form(dy).with(norm.x);
     const Shape z_shape{dy.shape()[0], dy.shape()[2], dy.shape()[2], pair.z.size(3)};
@@ -295,7 +309,7 @@ struct AveragingFunction {
                              const math::Statistics& statistics, const math::AveragingMsaWeights& w,
                              const HeadGroups& groups, int k, const MsaGradients& into) {
     PendingRelayout w_skew =
-        start_skew(ctx.mesh(), Side::y, kByKey, groups.part(ctx.saved("w"), k));
+        start_skew(ctx.mesh(), Side::y, kByKey, groups.weights_tile(ctx.saved("w"), k));
     const math::AveragingOutputGradients head = math::averaging_output_backward(
         dy, groups.part(ctx.saved("o"), k), m, statistics, w, k == 0, into.mh);
     PendingRelayout o_skew = start_skew(ctx.mesh(), Side::x, kGradient, head.o);
