@@ -112,6 +112,28 @@ struct Common {
             .mask_first = false};
   }
 
+  // What backward begins with: the gradient of the output led to that of the attention.
+  struct Begin {
+    math::GatedOutputGradients head;
+    Tensor dout, d, q;   // by head, as attention takes them
+    Tensor bias, dbias;  // [.., H, queries, keys]; zeros in acc
+  };
+  Begin begin(const FunctionContext& ctx, const Tensors& gradients,
+              const math::HeadWeights& w) const {
+    const Tensor s_rows = rows_of(ctx.saved(kNames[kS]));
+    const Tensor o = ctx.saved(kOut);
+    const std::int64_t rows = o.size(0);
+    Begin b;
+    b.head = math::gated_output_backward(rows_of(gradients.front().local()), s_rows,
+                                         o.view(s_rows.shape()), w);
+    b.dout = heads_of(b.head.o, rows);
+    b.d = math::row_dots(b.dout, o);
+    b.q = heads_of(math::project_queries(s_rows, w), rows);
+    b.bias = tiles_by_head(ctx.saved(kNames[kBias]));
+    b.dbias = Tensor::zeros(b.bias.shape(), b.d.dtype(), b.d.device());
+    return b;
+  }
+
   // Gradients of all operands from those of q, of k and v, of the gate and of the bias.
   Tensors gradients(const FunctionContext& ctx, const Tensor& dq, const Tensor& dkeys,
                     const math::GatedOutputGradients& head, const Tensor& dbias) const {
@@ -209,41 +231,34 @@ struct GlobalAttention {
   Tensors backward(FunctionContext& ctx, const Tensors& gradients) const {
     const DeviceMesh& mesh = common.s.mesh;
     const math::HeadWeights w = Common::weights(ctx);
-    const Tensor s = rows_of(ctx.saved(kNames[kS]));
-    const Tensor o = ctx.saved(kOut);
-    const std::int64_t rows = o.size(0), channels = common.channels();
-    const math::GatedOutputGradients head =
-        math::gated_output_backward(rows_of(gradients.front().local()), s, o.view(s.shape()), w);
-    const Tensor dout = common.heads_of(head.o, rows);
-    const Tensor d = math::row_dots(dout, o);
-    const Tensor q = common.heads_of(math::project_queries(s, w), rows);
-    const Tensor bias = tiles_by_head(ctx.saved(kNames[kBias]));
+    const Common::Begin b = common.begin(ctx, gradients, w);
+    const std::int64_t rows = b.q.size(0), channels = common.channels();
     const Tensor pair_mask = common.masks_pairs ? ctx.saved(kNames[kPairMask]) : Tensor();
-    const Tensor dbias = Tensor::zeros(bias.shape(), d.dtype(), d.device());
     // dq, dk, dv of the own positions side by side, to be summed over cp1 at once.
-    const Tensor sums = Tensor::zeros({s.size(0), 3 * channels}, d.dtype(), d.device());
+    const Tensor sums =
+        Tensor::zeros({rows * b.q.size(1), 3 * channels}, b.d.dtype(), b.d.device());
     const Tensor dq = sums.narrow(1, 0, channels);
     const Tensor dkeys = sums.narrow(1, channels, 2 * channels);
     const KeyPlan plan = key_plan();
     for_each_keys(ctx, plan, w, [&](int round, const Tensor& keys, const auto& progress) {
       const Interval at = plan.keys(round);
-      const Tensor part = Tensor::zeros({rows, at.size(), 2 * channels}, d.dtype(), d.device());
+      const Tensor part = Tensor::zeros({rows, at.size(), 2 * channels}, b.d.dtype(), b.d.device());
       if (!at.empty()) {
         const Tensor columns = part.view({rows * at.size(), 2 * channels});
         math::attention_block_backward(
-            operands(q, keys, at, bias, pair_mask), ctx.saved(kMaximum), ctx.saved(kLogSum), dout,
-            d,
+            operands(b.q, keys, at, b.bias, pair_mask), ctx.saved(kMaximum), ctx.saved(kLogSum),
+            b.dout, b.d,
             {.dq = common.heads_of(dq, rows),
              .dk = common.heads_of(columns.narrow(1, 0, channels), rows),
              .dv = common.heads_of(columns.narrow(1, channels, channels), rows),
-             .dbias = dbias.narrow(3, at.begin, at.size())},
+             .dbias = b.dbias.narrow(3, at.begin, at.size())},
             progress);
       }
       const Tensor home = return_keys(mesh, plan, round, part, kKeyGradients);
       add(1, dkeys, 1, home.view(dkeys.shape()), dkeys);
     });
     all_reduce(mesh, kCp1, ReduceOp::sum, sums, kGradients);
-    return common.gradients(ctx, dq, dkeys, head, dbias);
+    return common.gradients(ctx, dq, dkeys, b.head, b.dbias);
   }
 
  private:
@@ -366,29 +381,21 @@ struct WindowAttention {
 
   Tensors backward(FunctionContext& ctx, const Tensors& gradients) const {
     const math::HeadWeights w = Common::weights(ctx);
-    const std::int64_t rows = rows_of_queries(), channels = common.channels();
-    const Tensor s = rows_of(ctx.saved(kNames[kS]));
+    const Common::Begin b = common.begin(ctx, gradients, w);
+    const std::int64_t rows = b.q.size(0), channels = common.channels();
     const Tensor keys = keys_of(rows_of(ctx.saved(kNames[kX])), w);
-    const Tensor o = ctx.saved(kOut);
-    const math::GatedOutputGradients head =
-        math::gated_output_backward(rows_of(gradients.front().local()), s, o.view(s.shape()), w);
-    const Tensor dout = common.heads_of(head.o, rows);
-    const Tensor d = math::row_dots(dout, o);
-    const Tensor q = common.heads_of(math::project_queries(s, w), rows);
-    const Tensor bias = tiles_by_head(ctx.saved(kNames[kBias]));
-    const Tensor dbias = Tensor::zeros(bias.shape(), d.dtype(), d.device());
-    const Tensor dq = Tensor::zeros(s.shape(), d.dtype(), d.device());
-    const Tensor dkeys = Tensor::zeros(keys.shape(), d.dtype(), d.device());
+    const Tensor dq = Tensor::zeros({rows * b.q.size(1), channels}, b.d.dtype(), b.d.device());
+    const Tensor dkeys = Tensor::zeros(keys.shape(), b.d.dtype(), b.d.device());
     const Tensor dq_heads = common.heads_of(dq, rows);
     const Tensor dk = common.heads_of(dkeys.narrow(1, 0, channels), rows);
     const Tensor dv = common.heads_of(dkeys.narrow(1, channels, channels), rows);
-    for_each_sample(q, keys, ctx.saved(kNames[kMask]), bias, [&](const Sample& sample) {
+    for_each_sample(b.q, keys, ctx.saved(kNames[kMask]), b.bias, [&](const Sample& sample) {
       math::attention_block_backward(
           sample.operands, sample.of(ctx.saved(kMaximum)), sample.of(ctx.saved(kLogSum)),
-          sample.of(dout), sample.of(d),
-          {sample.of(dq_heads), sample.of(dk), sample.of(dv), sample.of_problem(dbias)}, {});
+          sample.of(b.dout), sample.of(b.d),
+          {sample.of(dq_heads), sample.of(dk), sample.of(dv), sample.of_problem(b.dbias)}, {});
     });
-    return common.gradients(ctx, dq, dkeys, head, dbias);
+    return common.gradients(ctx, dq, dkeys, b.head, b.dbias);
   }
 
  private:
