@@ -346,10 +346,7 @@ struct AveragingFunction {
     const Formula groups = Formula::function("K", [bytes = msa_tile * e](const Symbols& at) {
       return group_count(bytes.evaluate(at), at.at("H"), at.at("Hc"), at.at("Cm"));
     });
-    for (ContractMessage& line : moves) {  // each with its part of the bytes
-      line.count = groups * line.count;
-      line.messages = groups * line.messages;
-    }
+    moves = in_groups(std::move(moves), groups);
     append(moves, {over_keys(Pass::forward, "row maxima"), over_keys(Pass::forward, "row sums"),
                    over_keys(Pass::backward, "softmax gradient")});
     return moves;
