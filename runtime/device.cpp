@@ -14,30 +14,44 @@
 namespace tessera {
 
 std::string name_of(Device device) {
-  if (device.kind == DeviceKind::cuda) return fmt::format("cuda:{}", device.index);
-  return device.kind == DeviceKind::cpu ? "cpu" : "meta";
+  switch (device.kind) {
+    case DeviceKind::cuda:
+      return fmt::format("cuda:{}", device.index);
+    case DeviceKind::imitation:
+      return fmt::format("imitation:{}", device.index);
+    case DeviceKind::meta:
+      return "meta";
+    default:
+      return "cpu";
+  }
 }
 
 Device parse_device(std::string_view text) {
   if (text == "cpu") return cpu_device;
-  if (text == "cuda") return {DeviceKind::cuda, 0};
-  constexpr std::string_view prefix = "cuda:";
-  if (text.substr(0, prefix.size()) == prefix) {
+  for (const DeviceKind kind : {DeviceKind::cuda, DeviceKind::imitation}) {
+    const std::string prefix = name_of(Device{kind, 0});  // "cuda:0"
+    const auto name = std::string_view(prefix).substr(0, prefix.size() - 2);
+    if (text == name) return {kind, 0};
+    if (text.substr(0, name.size() + 1) != std::string(name) + ':') continue;
     int index = -1;
     const char* end = text.data() + text.size();
-    const auto result = std::from_chars(text.data() + prefix.size(), end, index);
-    if (result.ec == std::errc() && result.ptr == end && index >= 0)
-      return {DeviceKind::cuda, index};
+    const auto result = std::from_chars(text.data() + name.size() + 1, end, index);
+    if (result.ec == std::errc() && result.ptr == end && index >= 0) return {kind, index};
   }
   throw UsageError({.problem = "unknown device",
                     .operation = "parse_device",
                     .found = fmt::format("'{}'", text),
-                    .expected = "cpu, cuda or cuda:INDEX"});
+                    .expected = "cpu, cuda, cuda:INDEX or imitation"});
 }
 
 void require_device(Device device) {
   if (device.kind == DeviceKind::cuda)
     cuda::require(device.index);
+  else if (device.kind == DeviceKind::imitation)
+    throw DeviceError({.problem = "the imitation of a GPU is not built in",
+                       .operation = "require_device",
+                       .found = name_of(device),
+                       .expected = "cpu or cuda"});
   else if (device.index != 0)
     throw DeviceError({.problem = fmt::format("there is one {} device only", name_of(device)),
                        .operation = "require_device",

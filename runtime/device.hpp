@@ -12,7 +12,9 @@ namespace tessera {
 
 // meta: shapes only. Operations check their operands and do nothing, the memory ledger counts as if
 // there were memory, and values cannot be read. For dry runs of ranks that are not there.
-enum class DeviceKind : std::uint8_t { cpu, cuda, meta };
+// imitation: a GPU made of loops on the host, which runs the GPU's kernels, streams and memory
+// pools where there is no GPU. For tests: it is slow.
+enum class DeviceKind : std::uint8_t { cpu, cuda, meta, imitation };
 
 struct Device {
   DeviceKind kind = DeviceKind::cpu;
@@ -22,8 +24,13 @@ struct Device {
 inline constexpr Device cpu_device{};
 inline constexpr Device meta_device{DeviceKind::meta, 0};
 
-std::string name_of(Device device);     // "cpu", "cuda:0", "meta"
-Device parse_device(std::string_view);  // "cpu", "cuda", "cuda:1"; UsageError otherwise
+// Memory and streams of its own: cuda or its imitation.
+constexpr bool is_gpu(Device device) {
+  return device.kind == DeviceKind::cuda || device.kind == DeviceKind::imitation;
+}
+
+std::string name_of(Device device);     // "cpu", "cuda:0", "imitation:0", "meta"
+Device parse_device(std::string_view);  // "cpu", "cuda", "imitation:1"; UsageError otherwise
 
 // Throws DeviceError, which says what is missing, unless tensors can be made there.
 void require_device(Device device);
