@@ -1,4 +1,5 @@
-# `find_package(tessera)` gives tessera::tessera, from the build tree or from where it is installed.
+# `cmake --install`, and `find_package(tessera)` for the prefix and for the build tree. Components:
+# runtime (program, shared libraries), devel, scripts; on demand only, by `--component tests`: tests.
 if(NOT TESSERA_INSTALL)
   return()
 endif()
@@ -6,22 +7,34 @@ include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
 
-install(TARGETS tessera EXPORT tesseraTargets)
+install(TARGETS tessera tessera_shared EXPORT tesseraTargets
+        ARCHIVE COMPONENT devel
+        LIBRARY COMPONENT runtime NAMELINK_COMPONENT devel)
+if(TESSERA_TOOLS)
+  install(TARGETS tessera_program RUNTIME COMPONENT runtime)
+endif()
 # All headers but those for our own sources; the test workflow.install compiles what remains.
 foreach(folder IN ITEMS runtime mesh autodiff layers)
   install(DIRECTORY ${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera/${folder}
+          COMPONENT devel
           FILES_MATCHING PATTERN "*.hpp"
           REGEX "/runtime/[a-z]+$" EXCLUDE
           REGEX "/(runtime/check|mesh/door|mesh/traffic)[.]hpp$" EXCLUDE)
 endforeach()
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+install(FILES tools/mpi_env.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera COMPONENT scripts)
 
-install(EXPORT tesseraTargets NAMESPACE tessera:: DESTINATION ${package_dir})
+install(EXPORT tesseraTargets NAMESPACE tessera:: DESTINATION ${package_dir} COMPONENT devel)
 export(EXPORT tesseraTargets NAMESPACE tessera:: FILE ${PROJECT_BINARY_DIR}/tesseraTargets.cmake)
 
+set(TESSERA_SELECTED tessera_static)
+if(BUILD_SHARED_LIBS)
+  set(TESSERA_SELECTED tessera_shared)
+endif()
 configure_package_config_file(cmake/tesseraConfig.cmake.in ${PROJECT_BINARY_DIR}/tesseraConfig.cmake
                               INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tesseraConfig.cmake
-              ${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake DESTINATION ${package_dir})
+              ${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake
+        DESTINATION ${package_dir} COMPONENT devel)

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-std::string version();  // "0.1.0"
+std::string version();  // "0.2.0"
 std::string compiler();
 bool built_with_cuda();
 std::string cuda_version();  // toolkit of the build, "" without CUDA
