@@ -39,10 +39,14 @@ struct GoldenFile {
   Case layer;
 };
 
-// TESSERA_GOLDEN_DIR, the tests of the source tree, the installed tree.
+// TESSERA_GOLDEN_DIR, or where they are seen from the program: when installed, in the build tree.
 std::string default_golden() {
   if (const char* dir = std::getenv("TESSERA_GOLDEN_DIR")) return dir;
-  return fs::is_directory(TESSERA_SOURCE_GOLDEN_DIR) ? TESSERA_SOURCE_GOLDEN_DIR : "";
+  const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
+  for (const char* tests : {"libexec/tessera/tests", "tests"})
+    if (const fs::path dir = here.parent_path() / tests / "golden"; fs::is_directory(dir))
+      return dir.string();
+  return "";
 }
 
 std::vector<std::string> golden_paths(const std::string& where) {

@@ -11,8 +11,9 @@
 namespace tessera {
 
 std::filesystem::path golden_directory() {
-  const char* chosen = std::getenv("TESSERA_GOLDEN_DIR");
-  return chosen != nullptr ? chosen : TESSERA_TEST_GOLDEN_DIR;
+  if (const char* chosen = std::getenv("TESSERA_GOLDEN_DIR")) return chosen;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe");  // in tests/LEVEL
+  return program.parent_path().parent_path() / "golden";
 }
 
 ScratchDirectory::ScratchDirectory() {

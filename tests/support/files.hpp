@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// tests/golden of the source tree, or the environment variable TESSERA_GOLDEN_DIR.
+// The environment variable TESSERA_GOLDEN_DIR, or the folder `golden` beside that of the program.
 std::filesystem::path golden_directory();
 
 // A new empty directory of this process; removed with everything in it.
