@@ -4,29 +4,51 @@
 # entry for each rank count on the line `// ranks: 1 4 6` of that source:
 #   <level>.<name>           one rank, without launcher
 #   <level>.<name>.4ranks    through MPIEXEC_EXECUTABLE and its flags
-# Labels are `<level>` and `ranks-<n>`. The target tests.<level> builds the tests of one level.
+# Started by hand on another number of ranks, the program reports its tests as skipped. Labels are `<level>` and `ranks-<n>`. The target tests.<level> builds the tests of one level.
 function(tessera_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBRARIES")
   cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME level)
   set(source ${CMAKE_CURRENT_SOURCE_DIR}/test_${name}.cpp)
   set(target ${level}.${name})
 
+  tessera_rank_counts(rank_counts ${source})
   add_executable(${target} ${source} ${arg_SOURCES})
+  tessera_tell_rank_counts(${target} ${rank_counts})
   set_target_properties(${target} PROPERTIES OUTPUT_NAME test_${name})
   target_link_libraries(${target} PRIVATE tessera_test_support ${arg_LIBRARIES})
   target_precompile_headers(${target} REUSE_FROM tessera_test_support)
   tessera_test_options(${target})
   add_dependencies(tests.${level} ${target})
 
+  foreach(ranks IN LISTS rank_counts)
+    tessera_register_test(${target} ${level} ${ranks} "${arg_TIMEOUT}")
+  endforeach()
+endfunction()
+
+# The numbers on the line `// ranks: 1 4 6` of a source.
+function(tessera_rank_counts variable source)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   file(STRINGS ${source} line REGEX "^// ranks:( [0-9]+)+$" LIMIT_COUNT 1)
   if(NOT line)
     message(FATAL_ERROR "${source} needs a line such as `// ranks: 1 4 6`")
   endif()
   string(REGEX MATCHALL "[0-9]+" rank_counts "${line}")
-  foreach(ranks IN LISTS rank_counts)
-    tessera_register_test(${target} ${level} ${ranks} "${arg_TIMEOUT}")
-  endforeach()
+  set(${variable} ${rank_counts} PARENT_SCOPE)
+endfunction()
+
+# tessera_tell_rank_counts(<target> <count>...): what main() skips by, see tests/support/session.hpp
+function(tessera_tell_rank_counts target)
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${target}.ranks.cpp)
+  string(JOIN ", " counts ${ARGN})
+  file(CONFIGURE OUTPUT ${source} @ONLY CONTENT [[
+// SPDX-License-Identifier: MIT
+namespace tessera::test {
+extern const int rank_counts[];
+const int rank_counts[] = {@counts@, 0};
+}
+]])
+  target_sources(${target} PRIVATE ${source})
+  set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
 # The work of a test is done by the library: optimising the test itself only costs build time, and
@@ -54,7 +76,7 @@ function(tessera_register_test target level ranks timeout)
   tessera_launch_environment(environment ${ranks})
   add_test(NAME ${name} COMMAND ${command})
   set_tests_properties(${name} PROPERTIES
-    PROCESSORS ${ranks} TIMEOUT ${timeout} LABELS "${level};ranks-${ranks}"
+    PROCESSORS ${ranks} TIMEOUT ${timeout} LABELS "${level};ranks-${ranks}" SKIP_RETURN_CODE 77
     ENVIRONMENT "${environment}")
 endfunction()
 

@@ -1,63 +1,72 @@
 // SPDX-License-Identifier: MIT
-// main() of every test program. Rank 0 prints, the others write logs, and the exit code is the
-// largest of all ranks. Listing and help start no MPI.
-#if __has_include(<catch2/catch_session.hpp>)
-#include <catch2/catch_session.hpp>
-#include <catch2/reporters/catch_reporter_event_listener.hpp>
-#include <catch2/reporters/catch_reporter_registrars.hpp>
-using ListenerBase = Catch::EventListenerBase;
-static void no_colour(Catch::ConfigData& config) {
-  config.defaultColourMode = Catch::ColourMode::None;
-}
-#else
-#define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
-using ListenerBase = Catch::TestEventListenerBase;
-static void no_colour(Catch::ConfigData& config) {
-  config.useColour = Catch::UseColour::No;
-}
-#endif
-
+// main() of every test program. Rank 0 prints, the others write logs, all ranks end with one code:
+// 0, 1 if a test failed on any rank, 77 if the tests are not for this number of ranks and were
+// skipped, or an exit code of the library. `-r junit -o FILE` writes one file for all ranks.
+// Listing and help start no MPI.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
+#include "support/catch_session.hpp"
+#include "support/junit.hpp"
 #include "support/session.hpp"
 #include "tessera/mesh/environment.hpp"
 #include "tessera/runtime/error.hpp"
 
 namespace {
 
+using namespace tessera::test;
+constexpr int kSkipped = 77;  // as CTest is told in cmake/testing.cmake
+
+Report report;
+
+void write_on_rank_0() {
+  if (world->rank() == 0) report.write();
+}
+
 // Ranks leave a test case together, so that one that failed does not meet the others in the next.
-class KeepInStep : public ListenerBase {
+class KeepInStep : public Listener {
  public:
-  using ListenerBase::ListenerBase;
-  void testCaseStarting(const Catch::TestCaseInfo& info) override { name_ = info.name; }
+  using Listener::Listener;
+
+  void testCaseStarting(const Catch::TestCaseInfo& info) override {
+    name_ = info.name;
+    failures_.clear();
+    report.start(name_);
+    write_on_rank_0();
+  }
+
+  AssertionEnd assertionEnded(const Catch::AssertionStats& stats) override {
+    if (!stats.assertionResult.isOk()) failures_ += describe(stats);
+    return AssertionEnd();
+  }
+
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
-    tessera::test::agree(stats.totals.assertions.failed > 0 ? 1 : 0, name_);
+    const bool failed = stats.totals.assertions.failed > 0;
+    const Verdict verdict = agree(failed ? 1 : 0, name_, failures_, [&] {
+      const std::string rank = "rank " + std::to_string(world->rank());
+      report.finish(Outcome::failed, rank + " failed and the others did not answer",
+                    rank + ": " + failures_);
+      report.write();
+    });
+    report.finish(verdict.code == 0 ? Outcome::passed : Outcome::failed, verdict.message,
+                  verdict.text);
+    write_on_rank_0();
   }
 
  private:
   std::string name_;
+  std::string failures_;
 };
 CATCH_REGISTER_LISTENER(KeepInStep)
-
-bool only_lists(Catch::Session& session) {
-  const Catch::ConfigData& config = session.configData();
-  return config.showHelp || config.listTests || config.listTags || config.listReporters
-#if !__has_include(<catch2/catch_session.hpp>)
-         || config.listTestNamesOnly
-#endif
-      ;
-}
 
 // CTest says how many ranks it asked for: a launcher that belongs to another MPI starts as many
 // separate one-rank jobs, each of which would pass.
 bool launched_as_registered(const char* program) {
   const char* expected = std::getenv("TESSERA_TEST_RANKS");
-  const int found = tessera::test::world->size();
+  const int found = world->size();
   if (expected == nullptr || std::to_string(found) == expected) return true;
-  if (tessera::test::world->rank() == 0)
+  if (world->rank() == 0)
     std::fprintf(stderr,
                  "the test was registered for %s ranks and runs on %d; start it with\n"
                  "  TESSERA_TEST_RANKS=%s mpiexec -n %s %s\n",
@@ -65,20 +74,45 @@ bool launched_as_registered(const char* program) {
   return false;
 }
 
-int run_ranks(Catch::Session& session, int argc, char** argv) {
+bool made_for_these_ranks() {
+  const int* count = rank_counts;
+  while (*count != 0 && *count != world->size()) ++count;
+  return *count != 0;
+}
+
+int skip_all(Catch::Session& session) {
+  std::string reason = "for";
+  for (const int* count = rank_counts; *count != 0; ++count) reason += ' ' + std::to_string(*count);
+  reason += " ranks, not " + std::to_string(world->size());
+  for (const std::string& name : selected_tests(session)) {
+    if (world->rank() == 0) std::printf("skipped (%s): %s\n", reason.c_str(), name.c_str());
+    report.start(name);
+    report.finish(Outcome::skipped, reason);
+  }
+  write_on_rank_0();
+  return kSkipped;
+}
+
+int run_tests(Catch::Session& session, const std::string& program) {
+  if (!made_for_these_ranks()) return skip_all(session);
+  begin(program);
+  return agree(session.run() == 0 ? 0 : 1).code;
+}
+
+int run_ranks(Catch::Session& session, const std::string& junit_file, int argc, char** argv) {
   tessera::Environment environment(argc, argv);
-  tessera::test::world = environment.world();
+  world = environment.world();
+  report = Report(junit_file, argv[0], world->size());
   int code = static_cast<int>(tessera::ExitCode::environment);
   if (launched_as_registered(argv[0])) {
     try {
-      tessera::test::begin(argv[0]);
-      code = tessera::test::agree(session.run());
+      code = run_tests(session, argv[0]);
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "rank %d: %s\n", tessera::test::world->rank(), error.what());
+      std::fprintf(stderr, "rank %d: %s\n", world->rank(), error.what());
       tessera::Environment::abort(1);
     }
   }
-  tessera::test::world.reset();
+  world.reset();
   return code;
 }
 
@@ -87,11 +121,17 @@ int run_ranks(Catch::Session& session, int argc, char** argv) {
 int main(int argc, char** argv) {
   Catch::Session session;
   session.configData().rngSeed = 1;  // the same order on every rank
-  no_colour(session.configData());   // launchers give ranks a terminal that ends in a log
-  if (const int wrong = session.applyCommandLine(argc, argv); wrong != 0) return wrong;
-  if (only_lists(session)) return session.run();
+  prepare(session.configData());     // launchers give ranks a terminal that ends in a log
+  if (const int wrong = session.applyCommandLine(argc, argv); wrong != 0)
+    return static_cast<int>(tessera::ExitCode::usage);
+  if (only_lists(session.configData())) return session.run();
+  const std::string junit_file = take_junit(session.configData());
+  if (junit_file == "-") {
+    std::fprintf(stderr, "the reporter junit needs a file: -r junit -o FILE\n");
+    return static_cast<int>(tessera::ExitCode::usage);
+  }
   try {
-    return run_ranks(session, argc, argv);
+    return run_ranks(session, junit_file, argc, argv);
   } catch (const tessera::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return static_cast<int>(error.exit_code());

@@ -19,6 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr auto kPatience = 20s;
+constexpr std::size_t kTextLimit = 1 << 16;  // of one rank and test case
 
 std::filesystem::path log_path;       // empty on rank 0
 MPI_Comm ranks_here = MPI_COMM_NULL;  // apart from what tests send
@@ -41,11 +42,33 @@ void show_log() {
                text.c_str());
 }
 
-std::string join(const std::vector<int>& codes) {
-  std::string failed;
-  for (std::size_t rank = 0; rank < codes.size(); ++rank)
-    if (codes[rank] != 0) failed += ' ' + std::to_string(rank);
-  return failed;
+// The codes of all ranks, by rank.
+std::vector<int> all_codes(int code, const std::function<void()>& last_words) {
+  std::vector<int> codes(static_cast<std::size_t>(world->size()));
+  MPI_Request request;
+  MPI_Iallgather(&code, 1, MPI_INT, codes.data(), 1, MPI_INT, ranks_here, &request);
+  const auto start = std::chrono::steady_clock::now();
+  for (int done = 0; done == 0;) {
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (done == 0) std::this_thread::sleep_for(1ms);
+    if (done == 0 && code != 0 && std::chrono::steady_clock::now() - start > kPatience) {
+      show_log();
+      std::fprintf(stderr, "rank %d failed and the others do not answer: ending the job\n",
+                   world->rank());
+      last_words();
+      Environment::abort(code);
+    }
+  }
+  return codes;
+}
+
+std::string text_of(int rank, const std::string& own) {
+  std::string text = own.substr(0, kTextLimit);
+  int length = static_cast<int>(text.size());
+  MPI_Bcast(&length, 1, MPI_INT, rank, ranks_here);
+  text.resize(static_cast<std::size_t>(length));
+  MPI_Bcast(text.data(), length, MPI_CHAR, rank, ranks_here);
+  return text;
 }
 
 }  // namespace
@@ -62,29 +85,25 @@ void begin(const std::string& program) {
   if (std::freopen(log_path.c_str(), "w", stdout) == nullptr) log_path.clear();
 }
 
-int agree(int code, const std::string& what) {
-  std::vector<int> codes(static_cast<std::size_t>(world->size()));
-  MPI_Request request;
-  MPI_Iallgather(&code, 1, MPI_INT, codes.data(), 1, MPI_INT, ranks_here, &request);
-  const auto start = std::chrono::steady_clock::now();
-  for (int done = 0; done == 0;) {
-    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    if (done == 0) std::this_thread::sleep_for(1ms);
-    if (done == 0 && code != 0 && std::chrono::steady_clock::now() - start > kPatience) {
-      show_log();
-      std::fprintf(stderr, "rank %d failed and the others do not answer: ending the job\n",
-                   world->rank());
-      Environment::abort(code);
-    }
+Verdict agree(int code, const std::string& what, const std::string& text,
+              const std::function<void()>& last_words) {
+  const std::vector<int> codes = all_codes(code, last_words);
+  Verdict verdict;
+  verdict.code = *std::max_element(codes.begin(), codes.end());
+  if (verdict.code == 0) return verdict;
+  verdict.message = "failed on rank";
+  for (int rank = 0; rank < world->size(); ++rank) {
+    if (codes[static_cast<std::size_t>(rank)] == 0) continue;
+    verdict.failed.push_back(rank);
+    verdict.message += ' ' + std::to_string(rank);
+    verdict.text += "rank " + std::to_string(rank) + ": " + text_of(rank, text);
   }
-  const auto lowest = std::find_if(codes.begin(), codes.end(), [](int c) { return c != 0; });
-  if (lowest == codes.end()) return 0;
-  if (!what.empty() && lowest - codes.begin() == world->rank()) {
+  verdict.message += " of " + std::to_string(world->size());
+  if (!what.empty() && verdict.failed.front() == world->rank()) {
     show_log();
-    std::fprintf(stderr, "failed on rank%s of %d: %s\n", join(codes).c_str(), world->size(),
-                 what.c_str());
+    std::fprintf(stderr, "%s: %s\n", verdict.message.c_str(), what.c_str());
   }
-  return *std::max_element(codes.begin(), codes.end());
+  return verdict;
 }
 
 }  // namespace tessera::test
