@@ -12,6 +12,11 @@ install(TARGETS tessera tessera_shared EXPORT tesseraTargets
         LIBRARY COMPONENT runtime NAMELINK_COMPONENT devel)
 if(TESSERA_TOOLS)
   install(TARGETS tessera_program RUNTIME COMPONENT runtime)
+  install(TARGETS tessera_harness tessera_program_library EXPORT tesseraTargets
+          ARCHIVE COMPONENT devel)
+  install(FILES tools/program.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera COMPONENT devel)
+  install(DIRECTORY tools/harness DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera COMPONENT devel
+          FILES_MATCHING PATTERN "*.hpp" PATTERN cases EXCLUDE)
 endif()
 # All headers but those for our own sources; the test workflow.install compiles what remains.
 foreach(folder IN ITEMS runtime mesh autodiff layers)

@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "harness/trace.hpp"
-#include "harness/workload.hpp"
-#include "program.hpp"
+#include "subcommands.hpp"
+#include "tessera/harness/trace.hpp"
+#include "tessera/harness/workload.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/info.hpp"
 #include "tessera/runtime/parallel.hpp"

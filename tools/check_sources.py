@@ -11,8 +11,8 @@ import subprocess
 import sys
 
 # Each folder may include itself and those before it.
-FOLDERS = ["runtime", "mesh", "autodiff", "layers", "tools"]
-LIBRARY = FOLDERS[:-1]
+FOLDERS = ["runtime", "mesh", "autodiff", "layers", "harness", "tools"]
+LIBRARY = FOLDERS[:4]
 CODE = {".hpp", ".cpp", ".cu", ".cuh"}
 # Generated or foreign files, and those that must spell out what is forbidden.
 EXEMPT_FROM_WORDS = re.compile(r"tests/golden/.*\.safetensors|tools/check_sources\.py|\.ci/.*|LICENSE")
@@ -33,18 +33,23 @@ def line_of(text, position):
     return text.count("\n", 0, position) + 1
 
 
+def folder_of(path):
+    return "harness" if path.parts[:2] == ("tools", "harness") else path.parts[0]
+
+
 def check_includes(path, text):
-    folder = path.parts[0]
+    folder = folder_of(path)
     if folder not in FOLDERS:
         return
     for match in INCLUDE.finditer(text):
         bracket, name = match.groups()
         line = line_of(text, match.start())
         parts = name.split("/")
-        if parts[0] == "tessera" and len(parts) > 2:
-            if parts[1] not in LIBRARY or FOLDERS.index(parts[1]) > FOLDERS.index(folder):
-                yield line, f"{folder}/ may not include {parts[1]}/"
-        elif bracket == '"' and folder in LIBRARY:
+        if parts[0] == "tessera":
+            included = parts[1] if len(parts) > 2 else "tools"  # tessera/program.hpp
+            if included not in FOLDERS or FOLDERS.index(included) > FOLDERS.index(folder):
+                yield line, f"{folder}/ may not include {included}/"
+        elif bracket == '"' and folder in FOLDERS[:-1]:
             yield line, f'write "tessera/{folder}/..." instead of "{name}"'
         if name == "mpi.h" and folder != "mesh":
             yield line, "mpi.h outside mesh/"
@@ -55,7 +60,7 @@ def check_includes(path, text):
 
 
 def check_calls(path, text):
-    folder = path.parts[0]
+    folder = folder_of(path)
     if folder not in FOLDERS:
         return
     code = COMMENT_OR_STRING.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
@@ -104,6 +109,12 @@ SELF_TEST = [  # path, text after the first line, part of the complaint ("" = no
     ("autodiff/a.cpp", '#  include  "tessera/layers/trunk/b.hpp"\n', "may not include layers/"),
     ("layers/a.cpp", '#include "tessera/tools/b.hpp"\n', "may not include tools/"),
     ("layers/a.cpp", '#include "b.hpp"\n', "instead of"),
+    ("layers/a.cpp", '#include "tessera/harness/b.hpp"\n', "may not include harness/"),
+    ("layers/a.cpp", '#include "tessera/program.hpp"\n', "may not include tools/"),
+    ("tools/harness/a.cpp", '#include "tessera/layers/b.hpp"\n#include "tessera/harness/c.hpp"\n', ""),
+    ("tools/harness/a.cpp", '#include "harness/b.hpp"\n', "instead of"),
+    ("tools/harness/a.cpp", '#include "tessera/program.hpp"\n', "may not include tools/"),
+    ("tools/a.cpp", '#include "tessera/harness/b.hpp"\n#include "c.hpp"\n', ""),
     ("layers/a.cpp", "#include <mpi.h>\n", "mpi.h outside"),
     ("runtime/a.hpp", "#include <nlohmann/json.hpp>\n", "JSON"),
     ("mesh/a.cpp", "#include <CLI/CLI.hpp>\n", "command line"),

@@ -6,10 +6,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "harness/contract_table.hpp"
-#include "harness/report.hpp"
-#include "harness/sizes.hpp"
-#include "program.hpp"
+#include "subcommands.hpp"
+#include "tessera/harness/contract_table.hpp"
+#include "tessera/harness/report.hpp"
+#include "tessera/harness/sizes.hpp"
 #include "tessera/runtime/error.hpp"
 
 namespace tessera::tools {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "program.hpp"
+#include "subcommands.hpp"
 #include "tessera/mesh/environment.hpp"
 #include "tessera/runtime/info.hpp"
 #include "tessera/runtime/parallel.hpp"

@@ -5,15 +5,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 
-#include "harness/growth.hpp"
-#include "harness/memory_tree.hpp"
-#include "harness/parity.hpp"
-#include "harness/report.hpp"
-#include "harness/sizes.hpp"
-#include "harness/trace.hpp"
-#include "program.hpp"
+#include "subcommands.hpp"
+#include "tessera/harness/growth.hpp"
+#include "tessera/harness/memory_tree.hpp"
+#include "tessera/harness/parity.hpp"
+#include "tessera/harness/report.hpp"
+#include "tessera/harness/sizes.hpp"
+#include "tessera/harness/trace.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/error.hpp"
 

@@ -1,67 +1,85 @@
 // SPDX-License-Identifier: MIT
-#include "program.hpp"
+// Each subcommand is one source file.
+#include "tessera/program.hpp"
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdio>
-#include <fstream>
 
-#include "tessera/layers/schedule/panel_ring.hpp"
-#include "tessera/mesh/collectives.hpp"
+#include "failure.hpp"
+#include "subcommands.hpp"
+#include "tessera/mesh/environment.hpp"
 #include "tessera/runtime/error.hpp"
+#include "tessera/runtime/info.hpp"
 
-namespace tessera::tools {
+namespace tessera::program {
+namespace {
 
-DeviceMesh make_mesh(const Session& session, const std::string& option, Device device) {
-  require_device(device);
-  const int ranks = session.world.size();
-  const MeshShape shape = option.empty() ? squarest(ranks) : parse_mesh_shape(option);
-  if (shape.ranks() != ranks)
-    throw InitError({.problem = "the mesh does not fit the number of ranks",
-                     .operation = "--mesh",
-                     .found = fmt::format("mesh {} ({} ranks) on {} ranks", format(shape),
-                                          shape.ranks(), ranks),
-                     .hint = fmt::format("start it with mpirun -n {}, or choose e.g. --mesh {}",
-                                         shape.ranks(), format(squarest(ranks)))});
-  return DeviceMesh::create(session.world, shape, device);
+using namespace tools;
+
+// So that wrong usage is said once and without a launch.
+bool is_first_rank() {
+  return launched_rank() == 0;
 }
 
-void add_size_options(CLI::App& app, harness::SizeOptions& sizes) {
-  app.add_option("--size", sizes.name, "of random problems")
-      ->check(CLI::IsMember({"tiny", "small", "medium"}))
-      ->capture_default_str();
-  app.add_option("--tokens", sizes.tokens, "tokens of random problems")->check(CLI::PositiveNumber);
-  app.add_option("--channels", sizes.channels, "channels of random problems")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--batch", sizes.batch, "samples of random problems")->check(CLI::PositiveNumber);
-  app.add_option("--msa", sizes.msa, "MSA rows of random problems (default: twice the tokens)")
-      ->check(CLI::PositiveNumber);
+std::string join(int argc, char** argv) {
+  std::string text = "tessera";
+  for (int k = 1; k < argc; ++k) text += fmt::format(" {}", argv[k]);
+  return text;
 }
 
-void add_group_option(CLI::App& app) {
-  app.add_option_function<std::int64_t>(
-         "--group-bytes",
-         [](const std::int64_t& bytes) { set_group_limits({.bytes = bytes, .most = 1 << 20}); },
-         "groups of large tiles in rings: bytes of each, as many as it takes (default: 1 MiB, at "
-         "most 8)")
-      ->check(CLI::PositiveNumber);
+int launch(int argc, char** argv, const Run& subcommand, const std::string& command) {
+  report_on_termination();
+  Environment environment(argc, argv);
+  const Session session{environment.world(), command};
+  try {
+    const int code = subcommand(session);
+    stop_reporting();
+    return code;
+  } catch (const std::exception& e) {
+    const int code = agree_on_failure(session.world, e);
+    Environment::end_within(std::chrono::seconds(5), code);  // finalising may wait for messages
+    return code;
+  }
 }
 
-void print(const Session& session, const std::string& text) {
-  if (session.world.rank() != 0) return;
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
+}  // namespace
+
+int run(int argc, char** argv, const std::vector<harness::Case>& cases) {
+  CLI::App app{
+      "Tessera: distributed tensors for context parallelism. Start it with mpirun -n RANKS."};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", version());
+  std::vector<std::pair<CLI::App*, Run>> subcommands;
+  const auto add = [&](const char* name, const char* text, Run (*declare)(CLI::App&)) {
+    CLI::App* sub = app.add_subcommand(name, text);
+    subcommands.emplace_back(sub, declare(*sub));
+  };
+  add("parity", "hold every layer against its serial twin and against golden numbers", add_parity);
+  add("bench", "measure layers, as ratios to a large matrix product in the same run", add_bench);
+  add("contracts", "what layers accept, keep and send, as formulas and numbers", add_contracts);
+  add("report", "one HTML page of the JSON files that parity wrote", add_report);
+  add("info", "what this build and this machine are", add_info);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return is_first_rank() ? app.exit(e) : 0;
+    if (is_first_rank())
+      std::fprintf(stderr, "tessera: %s (tessera --help shows the options)\n", e.what());
+    return static_cast<int>(ExitCode::usage);
+  }
+  const std::string command = join(argc, argv);
+  try {
+    for (const harness::Case& c : cases) harness::add_case(c);
+    for (const auto& [sub, subcommand] : subcommands)
+      if (sub->parsed()) return launch(argc, argv, subcommand, command);
+  } catch (const Error& e) {  // before there was a world to agree in
+    if (is_first_rank()) std::fprintf(stderr, "tessera: %s\n", e.what());
+    return static_cast<int>(e.exit_code());
+  }
+  return 0;
 }
 
-void write_file(const DeviceMesh& mesh, const std::string& path, const std::string& text,
-                const char* option) {
-  collective_try(mesh, [&] {
-    if (mesh.rank() != 0) return;
-    std::ofstream file(path);
-    file << text;
-    file.close();
-    if (!file) throw FileError({.problem = "cannot write " + path, .operation = option});
-  });
-}
-
-}  // namespace tessera::tools
+}  // namespace tessera::program

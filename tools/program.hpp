@@ -1,42 +1,21 @@
 // SPDX-License-Identifier: MIT
-// What the subcommands of the program share.
+// The program `tessera` as a function, so that a main() of one's own has it for cases of one's own:
+//
+//   int main(int argc, char** argv) { return tessera::program::run(argc, argv, {my_case()}); }
+//
+// is then `parity`, `contracts`, `bench` and the rest for that layer beside all built-in ones. Link
+// tessera::program.
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <functional>
-#include <string>
 #include <vector>
 
-#include "harness/sizes.hpp"
-#include "tessera/mesh/communicator.hpp"
-#include "tessera/mesh/device_mesh.hpp"
+#include "tessera/harness/case.hpp"
 
-namespace tessera::tools {
+namespace tessera::program {
 
-struct Session {
-  Communicator world;
-  std::string command;  // the command line, for reports
-};
+// Collective over MPI_COMM_WORLD, once in a process: starts MPI if nobody has, prints, and takes
+// SIGTERM, as programs do and the library does not. Returns the exit code (README.md), equal on all
+// ranks; 2 if a case has the name of another one.
+int run(int argc, char** argv, const std::vector<harness::Case>& cases = {});
 
-// A subcommand declares its options and returns what to run: an exit code, equal on all ranks.
-using Run = std::function<int(const Session&)>;
-Run add_parity(CLI::App& app);
-Run add_bench(CLI::App& app);
-Run add_scaling(CLI::App& bench);
-Run add_info(CLI::App& app);
-Run add_contracts(CLI::App& app);
-Run add_report(CLI::App& app);
-
-// --size, --tokens, --channels, --batch, --msa.
-void add_size_options(CLI::App& app, harness::SizeOptions& sizes);
-void add_group_option(CLI::App& app);
-
-// --mesh, or the squarest grid of all ranks. InitError if it does not fit the ranks.
-DeviceMesh make_mesh(const Session& session, const std::string& option, Device device);
-// Prints on rank 0 only.
-void print(const Session& session, const std::string& text);
-// Writes a file on rank 0; FileError on every rank, naming the option, if that fails.
-void write_file(const DeviceMesh& mesh, const std::string& path, const std::string& text,
-                const char* option = "--json");
-
-}  // namespace tessera::tools
+}  // namespace tessera::program

@@ -7,9 +7,9 @@
 #include <set>
 #include <sstream>
 
-#include "harness/report.hpp"
-#include "program.hpp"
 #include "report/page.hpp"
+#include "subcommands.hpp"
+#include "tessera/harness/report.hpp"
 #include "tessera/layers/schedule/panel_plan.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/error.hpp"

@@ -13,9 +13,9 @@
 #include <thread>
 
 #include "failure.hpp"
-#include "harness/case.hpp"
-#include "harness/problem.hpp"
 #include "tessera/autodiff/gradients.hpp"
+#include "tessera/harness/case.hpp"
+#include "tessera/harness/problem.hpp"
 #include "tessera/layers/schedule/panel_ring.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/environment.hpp"

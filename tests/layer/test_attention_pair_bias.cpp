@@ -8,12 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "harness/parity.hpp"
-#include "harness/problem.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
 #include "support/mpi.hpp"
 #include "support/tensors.hpp"
+#include "tessera/harness/parity.hpp"
+#include "tessera/harness/problem.hpp"
 #include "tessera/layers/trunk/attention_pair_bias.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/testing.hpp"

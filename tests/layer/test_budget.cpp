@@ -3,9 +3,9 @@
 // What a rank keeps and sends, exactly.
 #include <algorithm>
 
-#include "harness/parity.hpp"
 #include "support/catch.hpp"
 #include "support/mpi.hpp"
+#include "tessera/harness/parity.hpp"
 #include "tessera/layers/schedule/panel_ring.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/error.hpp"

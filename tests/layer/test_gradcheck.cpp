@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "harness/problem.hpp"
 #include "support/catch.hpp"
 #include "support/mpi.hpp"
 #include "tessera/autodiff/gradcheck.hpp"
+#include "tessera/harness/problem.hpp"
 
 using namespace tessera;
 using namespace tessera::harness;

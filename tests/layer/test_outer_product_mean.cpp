@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "harness/parity.hpp"
-#include "harness/problem.hpp"
 #include "support/catch.hpp"
 #include "support/mpi.hpp"
 #include "support/values.hpp"
+#include "tessera/harness/parity.hpp"
+#include "tessera/harness/problem.hpp"
 #include "tessera/layers/trunk/outer_product_mean.hpp"
 #include "tessera/mesh/testing.hpp"
 #include "tessera/runtime/ops.hpp"

@@ -8,13 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "harness/parity.hpp"
-#include "harness/problem.hpp"
 #include "support/catch.hpp"
 #include "support/files.hpp"
 #include "support/mpi.hpp"
 #include "support/values.hpp"
 #include "tessera/autodiff/gradients.hpp"
+#include "tessera/harness/parity.hpp"
+#include "tessera/harness/problem.hpp"
 #include "tessera/layers/trunk/pair_weighted_averaging.hpp"
 #include "tessera/mesh/testing.hpp"
 #include "tessera/runtime/ops.hpp"

@@ -6,12 +6,12 @@
 #include <string>
 #include <tuple>
 
-#include "harness/cases/layers.hpp"
-#include "harness/contract_table.hpp"
-#include "harness/problem.hpp"
 #include "support/catch.hpp"
 #include "support/distributed.hpp"
 #include "support/errors.hpp"
+#include "tessera/harness/contract_table.hpp"
+#include "tessera/harness/layer_case.hpp"
+#include "tessera/harness/problem.hpp"
 #include "tessera/layers/trunk/msa.hpp"
 #include "tessera/mesh/traffic.hpp"
 #include "tessera/runtime/hash.hpp"

@@ -7,10 +7,10 @@
 #include <array>
 #include <numeric>
 
-#include "harness/parity.hpp"
 #include "support/catch.hpp"
 #include "support/files.hpp"
 #include "support/mpi.hpp"
+#include "tessera/harness/parity.hpp"
 
 using namespace tessera;
 using namespace tessera::harness;

@@ -7,9 +7,9 @@
 #include <numeric>
 #include <set>
 
-#include "harness/parity.hpp"
 #include "support/catch.hpp"
 #include "support/mpi.hpp"
+#include "tessera/harness/parity.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/testing.hpp"
 

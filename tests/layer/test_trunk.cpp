@@ -4,14 +4,14 @@
 #include <cstdlib>
 #include <string>
 
-#include "harness/cases/layers.hpp"
-#include "harness/cases/pair_stack.hpp"
-#include "harness/parity.hpp"
-#include "harness/problem.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
 #include "support/mpi.hpp"
 #include "tessera/autodiff/gradients.hpp"
+#include "tessera/harness/cases/pair_stack.hpp"
+#include "tessera/harness/layer_case.hpp"
+#include "tessera/harness/parity.hpp"
+#include "tessera/harness/problem.hpp"
 #include "tessera/layers/substrate/elementwise.hpp"
 #include "tessera/layers/substrate/outer.hpp"
 #include "tessera/layers/trunk/msa.hpp"

@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "harness/contract_table.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
 #include "tessera/autodiff/gradients.hpp"
+#include "tessera/harness/contract_table.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/ops.hpp"
 

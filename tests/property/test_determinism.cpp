@@ -3,10 +3,10 @@
 // Two runs of the same problem give the same bits: outputs, input gradients, parameter gradients.
 #include <numeric>
 
-#include "harness/problem.hpp"
 #include "support/catch.hpp"
 #include "support/mpi.hpp"
 #include "tessera/autodiff/gradients.hpp"
+#include "tessera/harness/problem.hpp"
 #include "tessera/runtime/hash.hpp"
 
 using namespace tessera;

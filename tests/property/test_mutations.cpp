@@ -4,9 +4,9 @@
 // Six ranks, because on rings of two a turn to the left is one to the right.
 #include <vector>
 
-#include "harness/parity.hpp"
 #include "support/catch.hpp"
 #include "support/mpi.hpp"
+#include "tessera/harness/parity.hpp"
 #include "tessera/mesh/testing.hpp"
 
 using namespace tessera;

@@ -4,10 +4,10 @@
 // with function, tensor and global index.
 #include <limits>
 
-#include "harness/problem.hpp"
 #include "support/catch.hpp"
 #include "support/mpi.hpp"
 #include "tessera/autodiff/finite.hpp"
+#include "tessera/harness/problem.hpp"
 #include "tessera/runtime/ops.hpp"
 
 using namespace tessera;

@@ -3,9 +3,9 @@
 // Growth of memory: the fit, its verdict, and real layers.
 #include <cmath>
 
-#include "harness/growth.hpp"
 #include "support/catch.hpp"
 #include "support/mpi.hpp"
+#include "tessera/harness/growth.hpp"
 
 namespace tessera::harness {
 

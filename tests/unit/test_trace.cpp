@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "harness/trace.hpp"
 #include "support/catch.hpp"
 #include "support/mpi.hpp"
+#include "tessera/harness/trace.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/memory.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "harness/case.hpp"
+#include "tessera/harness/case.hpp"
 
 #include <fmt/format.h>
 #include <fnmatch.h>
@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <iterator>
 
-#include "harness/cases/losses.hpp"
-#include "harness/cases/operations.hpp"
-#include "harness/cases/trunk.hpp"
+#include "tessera/harness/cases/losses.hpp"
+#include "tessera/harness/cases/operations.hpp"
+#include "tessera/harness/cases/trunk.hpp"
 #include "tessera/runtime/error.hpp"
 
 namespace tessera::harness {
@@ -40,40 +40,56 @@ std::string nearest(const std::string& name) {
       ->name;
 }
 
+std::vector<Case> built_in_cases() {
+  std::vector<Case> all;
+  for (const auto& group : {
+           linear_cases,
+           pair_weighted_averaging_cases,
+           transition_cases,
+           triangle_attention_cases,
+           triangle_multiplication_cases,
+           outer_product_mean_cases,
+           attention_pair_bias_cases,
+           msa_cases,
+           pairformer_cases,
+           elementwise_cases,
+           gate_cases,
+           atom_map_cases,
+           gather_cases,
+           loss_cases,
+           pack_cases,
+           reduce_cases,
+           parameter_cases,
+           redistribute_cases,
+           outer_cases,
+           reshape_cases,
+           windows_cases,
+       }) {
+    std::vector<Case> more = group();
+    std::move(more.begin(), more.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+std::vector<Case>& registry() {
+  static std::vector<Case> cases = built_in_cases();
+  return cases;
+}
+
 }  // namespace
 
 const std::vector<Case>& all_cases() {
-  static const std::vector<Case> cases = [] {
-    std::vector<Case> all;
-    for (const auto& group : {
-             linear_cases,
-             pair_weighted_averaging_cases,
-             transition_cases,
-             triangle_attention_cases,
-             triangle_multiplication_cases,
-             outer_product_mean_cases,
-             attention_pair_bias_cases,
-             msa_cases,
-             pairformer_cases,
-             elementwise_cases,
-             gate_cases,
-             atom_map_cases,
-             gather_cases,
-             loss_cases,
-             pack_cases,
-             reduce_cases,
-             parameter_cases,
-             redistribute_cases,
-             outer_cases,
-             reshape_cases,
-             windows_cases,
-         }) {
-      std::vector<Case> more = group();
-      std::move(more.begin(), more.end(), std::back_inserter(all));
-    }
-    return all;
-  }();
-  return cases;
+  return registry();
+}
+
+void add_case(Case c) {
+  const auto refuse = [&](const char* problem) {
+    throw UsageError({.problem = problem, .operation = "add_case", .found = "'" + c.name + "'"});
+  };
+  if (c.name.empty()) refuse("a case needs a name");
+  if (find_case(c.name) != nullptr) refuse("there is a case of that name already");
+  if (!c.problem || !c.build) refuse("a case needs a problem and a way to build its layer");
+  registry().push_back(std::move(c));
 }
 
 Placements golden_placements(const Case& c, const InputSpec& spec, int ndim) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A case: one layer with a name, made ready to be run on any mesh with given hyperparameters.
+// layer_case.hpp makes one of a layer's class.
 #pragma once
 
 #include <functional>
@@ -73,6 +74,10 @@ struct Case {
 };
 
 const std::vector<Case>& all_cases();
+// A case of one's own, for all that asks for cases by name; before anything keeps a pointer to one,
+// and the same on all ranks. UsageError if the name is empty or taken, or it has no problem or
+// build.
+void add_case(Case c);
 // Globs ("triangle_*"); UsageError for a pattern that matches nothing, with the nearest names.
 std::vector<Case> select_cases(const std::vector<std::string>& patterns);
 // Placements of an input of a golden file: those of the spec, or by the number of dims.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "harness/contract_table.hpp"
+#include "tessera/harness/contract_table.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <set>
 
-#include "harness/problem.hpp"
 #include "tessera/autodiff/gradients.hpp"
+#include "tessera/harness/problem.hpp"
 #include "tessera/runtime/error.hpp"
 
 namespace tessera::harness {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/case.hpp"
 #include "tessera/autodiff/contract.hpp"
+#include "tessera/harness/case.hpp"
 
 namespace tessera::harness {
 

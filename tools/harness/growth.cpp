@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "harness/growth.hpp"
+#include "tessera/harness/growth.hpp"
 
 #include <fmt/format.h>
 
@@ -8,9 +8,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "harness/problem.hpp"
-#include "harness/report.hpp"
 #include "tessera/autodiff/gradients.hpp"
+#include "tessera/harness/problem.hpp"
+#include "tessera/harness/report.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/ops.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/parity.hpp"
+#include "tessera/harness/parity.hpp"
 #include "tessera/runtime/memory.hpp"
 
 namespace tessera::harness {

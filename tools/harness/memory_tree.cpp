@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "harness/memory_tree.hpp"
+#include "tessera/harness/memory_tree.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "harness/report.hpp"
+#include "tessera/harness/report.hpp"
 #include "tessera/mesh/collectives.hpp"
 
 namespace tessera::harness {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "harness/parity.hpp"
+#include "tessera/harness/parity.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,9 +11,9 @@
 #include <optional>
 #include <set>
 
-#include "harness/contract_table.hpp"
-#include "harness/problem.hpp"
 #include "tessera/autodiff/gradients.hpp"
+#include "tessera/harness/contract_table.hpp"
+#include "tessera/harness/problem.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/hash.hpp"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/case.hpp"
-#include "harness/memory_tree.hpp"
+#include "tessera/harness/case.hpp"
+#include "tessera/harness/memory_tree.hpp"
 #include "tessera/mesh/comm_ledger.hpp"
 #include "tessera/runtime/safetensors.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "harness/problem.hpp"
+#include "tessera/harness/problem.hpp"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

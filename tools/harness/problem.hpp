@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "harness/case.hpp"
+#include "tessera/harness/case.hpp"
 
 namespace tessera::harness {
 

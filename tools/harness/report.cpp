@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "harness/report.hpp"
+#include "tessera/harness/report.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "tessera/runtime/info.hpp"
 #include "tessera/runtime/parallel.hpp"

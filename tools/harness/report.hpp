@@ -2,11 +2,11 @@
 // Results for people (a table) and for programs (JSON); the same names in both.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "harness/parity.hpp"
+#include "tessera/harness/parity.hpp"
 
 namespace tessera::harness {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "harness/sizes.hpp"
+#include "tessera/harness/sizes.hpp"
 
 #include <fmt/format.h>
 

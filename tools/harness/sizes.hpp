@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "harness/case.hpp"
+#include "tessera/harness/case.hpp"
 
 namespace tessera::harness {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "harness/trace.hpp"
+#include "tessera/harness/trace.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "harness/workload.hpp"
+#include "tessera/harness/workload.hpp"
 
 #include <algorithm>
 

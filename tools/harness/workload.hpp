@@ -6,7 +6,7 @@
 #include <chrono>
 #include <vector>
 
-#include "harness/problem.hpp"
+#include "tessera/harness/problem.hpp"
 #include "tessera/mesh/collectives.hpp"
 
 namespace tessera::harness {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tessera/layers/substrate/atom_maps.hpp"
 
-#include "harness/cases/operations.hpp"
+#include "tessera/harness/cases/operations.hpp"
 
 namespace tessera::harness {
 namespace {

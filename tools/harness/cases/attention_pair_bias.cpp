@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "harness/cases/layers.hpp"
-#include "harness/cases/trunk.hpp"
+#include "tessera/harness/cases/trunk.hpp"
+#include "tessera/harness/layer_case.hpp"
 
 namespace tessera::harness {
 namespace {

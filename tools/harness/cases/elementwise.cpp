@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "harness/cases/operations.hpp"
+#include "tessera/harness/cases/operations.hpp"
 #include "tessera/layers/substrate/weighted_mean.hpp"
 
 namespace tessera::harness {

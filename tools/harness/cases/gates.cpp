@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tessera/layers/substrate/gates.hpp"
 
-#include "harness/cases/operations.hpp"
+#include "tessera/harness/cases/operations.hpp"
 #include "tessera/layers/substrate/sigmoid_gate.hpp"
 
 namespace tessera::harness {

@@ -2,7 +2,7 @@
 #include "tessera/layers/substrate/gather.hpp"
 #include "tessera/layers/substrate/outer_gather.hpp"
 
-#include "harness/cases/operations.hpp"
+#include "tessera/harness/cases/operations.hpp"
 
 namespace tessera::harness {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "harness/cases/losses.hpp"
+#include "tessera/harness/cases/losses.hpp"
 
-#include "harness/cases/operations.hpp"
+#include "tessera/harness/cases/operations.hpp"
 #include "tessera/layers/losses/distogram.hpp"
 
 namespace tessera::harness {

@@ -2,7 +2,7 @@
 // Cases of the losses.
 #pragma once
 
-#include "harness/case.hpp"
+#include "tessera/harness/case.hpp"
 
 namespace tessera::harness {
 

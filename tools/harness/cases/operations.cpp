@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "harness/cases/operations.hpp"
+#include "tessera/harness/cases/operations.hpp"
 
 #include <nlohmann/json.hpp>
 #include <utility>

@@ -2,7 +2,7 @@
 // Cases of the substrate's operations, one function per group. Their names begin with "substrate.".
 #pragma once
 
-#include "harness/case.hpp"
+#include "tessera/harness/case.hpp"
 
 namespace tessera::harness {
 

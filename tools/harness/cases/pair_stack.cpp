@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "harness/cases/pair_stack.hpp"
+#include "tessera/harness/cases/pair_stack.hpp"
 
 namespace tessera::harness {
 

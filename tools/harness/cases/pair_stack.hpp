@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "harness/case.hpp"
+#include "tessera/harness/case.hpp"
 #include "tessera/layers/trunk/pair_stack.hpp"
 
 namespace tessera::harness {

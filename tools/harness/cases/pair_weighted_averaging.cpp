@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "tessera/layers/trunk/pair_weighted_averaging.hpp"
 
-#include "harness/cases/layers.hpp"
-#include "harness/cases/trunk.hpp"
+#include "tessera/harness/cases/trunk.hpp"
+#include "tessera/harness/layer_case.hpp"
 
 namespace tessera::harness {
 namespace {

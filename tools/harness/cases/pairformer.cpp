@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "tessera/layers/trunk/pairformer.hpp"
 
-#include "harness/cases/layers.hpp"
-#include "harness/cases/pair_stack.hpp"
-#include "harness/cases/trunk.hpp"
+#include "tessera/harness/cases/pair_stack.hpp"
+#include "tessera/harness/cases/trunk.hpp"
+#include "tessera/harness/layer_case.hpp"
 
 namespace tessera::harness {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <nlohmann/json.hpp>
 
-#include "harness/cases/operations.hpp"
+#include "tessera/harness/cases/operations.hpp"
 #include "tessera/layers/substrate/embedding.hpp"
 #include "tessera/layers/substrate/layer_norm.hpp"
 

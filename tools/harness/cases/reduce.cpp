@@ -2,7 +2,7 @@
 #include "tessera/layers/substrate/reduce.hpp"
 #include "tessera/layers/substrate/softmax.hpp"
 
-#include "harness/cases/operations.hpp"
+#include "tessera/harness/cases/operations.hpp"
 
 namespace tessera::harness {
 namespace {

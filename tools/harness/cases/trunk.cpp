@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "harness/cases/trunk.hpp"
+#include "tessera/harness/cases/trunk.hpp"
 
 #include <fmt/format.h>
 
-#include "harness/cases/layers.hpp"
+#include "tessera/harness/layer_case.hpp"
 #include "tessera/layers/substrate/linear.hpp"
 #include "tessera/layers/substrate/sigmoid_gate.hpp"
 #include "tessera/layers/trunk/transition.hpp"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/case.hpp"
+#include "tessera/harness/case.hpp"
 
 namespace tessera::harness {
 

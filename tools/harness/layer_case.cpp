@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "harness/cases/layers.hpp"
+#include "tessera/harness/layer_case.hpp"
 
 namespace tessera::harness {
 
