@@ -24,7 +24,7 @@ foreach(folder IN ITEMS runtime mesh autodiff layers)
           COMPONENT devel
           FILES_MATCHING PATTERN "*.hpp"
           REGEX "/runtime/[a-z]+$" EXCLUDE
-          REGEX "/(runtime/check|mesh/door|mesh/traffic)[.]hpp$" EXCLUDE)
+          REGEX "/(runtime/check|runtime/out_of_memory|mesh/door|mesh/traffic)[.]hpp$" EXCLUDE)
 endforeach()
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 install(FILES tools/mpi_env.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera COMPONENT scripts)

@@ -3,15 +3,25 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <charconv>
 
 #include "tessera/runtime/cpu/memory.hpp"
-#include "tessera/runtime/cuda/device.hpp"
 #include "tessera/runtime/error.hpp"
+#include "tessera/runtime/gpu/device.hpp"
 #include "tessera/runtime/kernels/dispatch.hpp"
+#include "tessera/runtime/memory.hpp"
 #include "tessera/runtime/meta/device.hpp"
 
 namespace tessera {
+namespace {
+
+std::atomic<int>& default_gpu() {
+  static std::atomic<int> index{0};
+  return index;
+}
+
+}  // namespace
 
 std::string name_of(Device device) {
   switch (device.kind) {
@@ -31,7 +41,7 @@ Device parse_device(std::string_view text) {
   for (const DeviceKind kind : {DeviceKind::cuda, DeviceKind::imitation}) {
     const std::string prefix = name_of(Device{kind, 0});  // "cuda:0"
     const auto name = std::string_view(prefix).substr(0, prefix.size() - 2);
-    if (text == name) return {kind, 0};
+    if (text == name) return {kind, default_gpu()};
     if (text.substr(0, name.size() + 1) != std::string(name) + ':') continue;
     int index = -1;
     const char* end = text.data() + text.size();
@@ -44,14 +54,18 @@ Device parse_device(std::string_view text) {
                     .expected = "cpu, cuda, cuda:INDEX or imitation"});
 }
 
+void set_default_gpu(int index) {
+  default_gpu() = index;
+}
+
+Gpu& gpu(Device device) {
+  return device.kind == DeviceKind::cuda ? gpu_cuda::gpu(device.index)
+                                         : gpu_imitation::gpu(device.index);
+}
+
 void require_device(Device device) {
-  if (device.kind == DeviceKind::cuda)
-    cuda::require(device.index);
-  else if (device.kind == DeviceKind::imitation)
-    throw DeviceError({.problem = "the imitation of a GPU is not built in",
-                       .operation = "require_device",
-                       .found = name_of(device),
-                       .expected = "cpu or cuda"});
+  if (is_gpu(device))
+    gpu(device);
   else if (device.index != 0)
     throw DeviceError({.problem = fmt::format("there is one {} device only", name_of(device)),
                        .operation = "require_device",
@@ -60,13 +74,14 @@ void require_device(Device device) {
 }
 
 void synchronize(Device device) {
-  if (device.kind == DeviceKind::cuda) cuda::synchronize(device.index);
+  if (is_gpu(device)) gpu(device).synchronize();
 }
 
 const KernelTable& kernel_table(Device device) {
   switch (device.kind) {
     case DeviceKind::cuda:
-      return cuda::table(device.index);
+    case DeviceKind::imitation:
+      return gpu(device).table();
     case DeviceKind::meta:
       return meta::table;
     default:
@@ -80,7 +95,8 @@ std::shared_ptr<void> allocate(Device device, std::int64_t bytes) {
   require_device(device);
   switch (device.kind) {
     case DeviceKind::cuda:
-      return cuda::allocate(device.index, bytes);
+    case DeviceKind::imitation:
+      return gpu(device).allocate(bytes, current_purpose() == Purpose::communication);
     case DeviceKind::meta:
       return meta::allocate(bytes);
     default:

@@ -31,6 +31,9 @@ constexpr bool is_gpu(Device device) {
 
 std::string name_of(Device device);     // "cpu", "cuda:0", "imitation:0", "meta"
 Device parse_device(std::string_view);  // "cpu", "cuda", "imitation:1"; UsageError otherwise
+// Which GPU "cuda" and "imitation" mean without an index: the first one, until the mesh has given
+// this rank one.
+void set_default_gpu(int index);
 
 // Throws DeviceError, which says what is missing, unless tensors can be made there.
 void require_device(Device device);

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "tessera/runtime/cuda/device.hpp"
+#include "tessera/runtime/gpu/device.hpp"
 #include "tessera/runtime/kernels/dispatch.hpp"
 
 namespace tessera {
@@ -23,11 +23,20 @@ std::string compiler() {
 }
 
 bool built_with_cuda() {
-  return !cuda::toolkit().empty();
+  return !cuda_version().empty();
 }
 std::string cuda_version() {
-  return cuda::toolkit();
+  return gpu_cuda::toolkit();
 }
+
+int gpu_count(DeviceKind kind) {
+  if (kind == DeviceKind::cuda) return gpu_cuda::count();
+  return kind == DeviceKind::imitation ? gpu_imitation::count() : 0;
+}
+GpuInfo gpu_info(Device device) {
+  return gpu(device).info();
+}
+
 std::string instruction_set() {
   return cpu_variant().name;
 }

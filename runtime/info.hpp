@@ -2,8 +2,11 @@
 // What this build and this machine are.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
+
+#include "tessera/runtime/device.hpp"
 
 namespace tessera {
 
@@ -11,6 +14,17 @@ std::string version();  // "0.2.0"
 std::string compiler();
 bool built_with_cuda();
 std::string cuda_version();  // toolkit of the build, "" without CUDA
+
+int gpu_count(DeviceKind kind);  // that this process sees
+struct GpuInfo {
+  std::string name;                   // "NVIDIA H200"
+  std::string architecture;           // "sm_90"
+  std::string identity;               // of the device, the same for every process that sees it
+  std::string driver, runtime, blas;  // versions
+  std::int64_t total_bytes, free_bytes;
+};
+GpuInfo gpu_info(Device device);  // DeviceError if it is not there
+
 // Instruction sets: kernels are compiled for x86-64 levels v2, v3, v4 and chosen when first used.
 // TESSERA_ISA=v2|v3|v4 forces one; UsageError if the processor lacks it.
 std::string instruction_set();                // the one in use: "x86-64-v3"

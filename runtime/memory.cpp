@@ -6,7 +6,7 @@
 #include <array>
 #include <mutex>
 
-#include "tessera/runtime/error.hpp"
+#include "tessera/runtime/out_of_memory.hpp"
 
 namespace tessera {
 namespace {
@@ -109,12 +109,10 @@ Booking::Booking(std::int64_t bytes, Purpose purpose) : bytes_(bytes), purpose_(
   Ledger& l = ledger();
   std::lock_guard lock(l.mutex);
   if (l.limit > 0 && l.total.live + bytes > l.limit)
-    throw OutOfMemoryError(
-        {.problem =
-             fmt::format("{} bytes asked for {}, {} live, limit {}: {} bytes missing", bytes,
-                         name_of(purpose), l.total.live, l.limit, l.total.live + bytes - l.limit),
-         .operation = "allocate",
-         .hint = "use more ranks or a smaller problem"});
+    out_of_memory(
+        fmt::format("{} bytes asked for {}, {} live, limit {}: {} bytes missing", bytes,
+                    name_of(purpose), l.total.live, l.limit, l.total.live + bytes - l.limit),
+        l.entries);
   auto& entry = *l.entries.try_emplace({t_scope, purpose}).first;
   add(entry.second, bytes);
   add(l.by_purpose[static_cast<std::size_t>(purpose)], bytes);

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "tessera/runtime/check.hpp"
-#include "tessera/runtime/cuda/device.hpp"
 #include "tessera/runtime/error.hpp"
+#include "tessera/runtime/gpu/device.hpp"
 #include "tessera/runtime/kernels/dispatch.hpp"
 #include "tessera/runtime/kernels/loop.hpp"
 #include "tessera/runtime/parallel.hpp"
@@ -55,10 +55,10 @@ void copy_between_devices(const Tensor& src, const Tensor& dst) {
     throw DeviceError({.problem = "a tensor on the meta device has no values",
                        .operation = "copy",
                        .tensor = "src"});
-  const auto index = [](Device device) {
-    return device.kind == DeviceKind::cpu ? -1 : device.index;
-  };
-  cuda::copy(src.data(), index(src.device()), dst.data(), index(dst.device()), src.bytes());
+  const Device from = src.device();
+  const Device to = dst.device();
+  if (is_gpu(from)) synchronize(from);
+  gpu(is_gpu(to) ? to : from).copy(src.data(), dst.data(), src.bytes());
 }
 
 Reduced reduce(const char* operation, Reduction op, const Tensor& a, const Tensor* b,
@@ -70,7 +70,7 @@ Reduced reduce(const char* operation, Reduction op, const Tensor& a, const Tenso
   const ReduceArgs args{op, loop_args(operation, Elementwise::copy, loop_dims(a, in), a, in)};
   const KernelTable& table = kernel_table(a.device());
   const std::int64_t count = a.numel();
-  const std::int64_t block = a.device().kind == DeviceKind::cuda ? count : kReductionBlock;
+  const std::int64_t block = is_gpu(a.device()) ? count : kReductionBlock;
   // Partial results of fixed blocks, joined in order: the number of threads does not matter.
   std::vector<Reduced> partial(static_cast<std::size_t>((count + block - 1) / block));
   run_lanes(a.device(), count, block, [&](std::int64_t begin, std::int64_t end, int) {

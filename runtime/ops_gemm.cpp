@@ -121,7 +121,7 @@ void gemm(double alpha, const Tensor& a, const Tensor& b, double beta, const Ten
 
   const Device device = c.device();
   const KernelTable& table = kernel_table(device);
-  const bool converts = device.kind != DeviceKind::cuda && args.dtype == DType::bf16;
+  const bool converts = !is_gpu(device) && args.dtype == DType::bf16;
   const std::int64_t flops_per_block = 2 * args.block_rows * args.n * args.k;
   const std::int64_t grain = std::max<std::int64_t>(1, (std::int64_t{1} << 20) / flops_per_block);
   run_lanes(device, args.batch * args.blocks, grain,

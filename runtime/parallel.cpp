@@ -138,7 +138,7 @@ bool inside_lane() {
 }
 
 int lane_count(Device device) {
-  return device.kind != DeviceKind::cuda && !inside_lane() ? thread_count() : 1;
+  return !is_gpu(device) && !inside_lane() ? thread_count() : 1;
 }
 
 void run_lanes(Device device, std::int64_t count, std::int64_t grain,
@@ -173,7 +173,7 @@ std::int64_t chunk_rows(Device device, std::int64_t bytes_per_row) {
     const std::int64_t l2 = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
     return (l2 > 0 ? l2 : std::int64_t{1} << 20) / 2;
   }();
-  const std::int64_t bytes = device.kind == DeviceKind::cuda ? std::int64_t{256} << 20 : half_l2;
+  const std::int64_t bytes = is_gpu(device) ? std::int64_t{256} << 20 : half_l2;
   return std::max<std::int64_t>(bytes / std::max<std::int64_t>(bytes_per_row, 1) / 16 * 16, 16);
 }
 

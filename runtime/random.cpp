@@ -83,7 +83,7 @@ template <class Value>
 void fill_by_index(const Tensor& local, const GlobalBlock& block, const Value& value) {
   if (local.numel() == 0) return;
   if (local.device().kind == DeviceKind::meta) return;
-  if (local.device().kind == DeviceKind::cuda) {
+  if (is_gpu(local.device())) {
     const Tensor host = Tensor::empty(local.shape(), local.dtype());
     fill_by_index(host, block, value);
     return copy(host.to(local.device()), local);

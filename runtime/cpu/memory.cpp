@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-#include "tessera/runtime/error.hpp"
+#include "tessera/runtime/out_of_memory.hpp"
 
 namespace tessera::cpu {
 namespace {
@@ -127,21 +127,19 @@ void* allocate_cached(std::size_t bytes) {
   return cache().map_block(bytes);
 }
 
-[[noreturn]] void out_of_memory(std::int64_t bytes) {
-  throw OutOfMemoryError({.problem = fmt::format("the system refused {} bytes", bytes),
-                          .operation = "allocate",
-                          .hint = "use more ranks or a smaller problem"});
+[[noreturn]] void refused(std::int64_t bytes) {
+  out_of_memory(fmt::format("the system refused {} bytes", bytes), memory_ledger::entries());
 }
 
 }  // namespace
 
 std::shared_ptr<void> allocate(std::int64_t bytes) {
-  if (bytes > std::int64_t{1} << 60) out_of_memory(bytes);
+  if (bytes > std::int64_t{1} << 60) refused(bytes);
   const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
   const bool cached = kCaching && wanted >= kSmallestCached;
   const std::size_t size = cached ? class_of(wanted) : round_up(wanted, kAlignment);
   void* data = cached ? allocate_cached(size) : std::aligned_alloc(kAlignment, size);
-  if (data == nullptr) out_of_memory(bytes);
+  if (data == nullptr) refused(bytes);
 #ifdef TESSERA_ASSERTIONS
   std::memset(data, 0xff, wanted);  // NaN in every floating type
 #endif

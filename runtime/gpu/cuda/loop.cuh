@@ -2,9 +2,9 @@
 // How CUDA kernels address the elements of a loop (kernels/table.hpp).
 #pragma once
 
-#include "tessera/runtime/cuda/launch.cuh"
+#include "tessera/runtime/gpu/cuda/launch.cuh"
 
-namespace tessera::cuda {
+namespace tessera::gpu_cuda {
 
 struct Offsets {
   std::int64_t out;
@@ -26,7 +26,6 @@ inline __device__ Offsets offsets_of(const ElementwiseArgs& args, std::int64_t e
 // with_any (kernels/scalar.hpp) of the device.
 template <class Body>
 __device__ void with_element(DType dtype, Body&& body) {
-  using kernels_cuda::Type;
   switch (dtype) {
     case DType::f64:
       return body(Type<double>{});
@@ -48,7 +47,7 @@ __device__ A read(const Strided& operand, std::int64_t at) {
   A value{};
   with_element(operand.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    value = kernels_cuda::convert<A>(static_cast<const T*>(operand.data)[at]);
+    value = convert<A>(static_cast<const T*>(operand.data)[at]);
   });
   return value;
 }
@@ -57,7 +56,7 @@ template <class A>
 __device__ void write(const Strided& operand, std::int64_t at, A value) {
   with_element(operand.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    static_cast<T*>(operand.data)[at] = kernels_cuda::convert<T>(value);
+    static_cast<T*>(operand.data)[at] = convert<T>(value);
   });
 }
 
@@ -81,4 +80,4 @@ __device__ State join_block(const State& own) {
   return states[threadIdx.x];
 }
 
-}  // namespace tessera::cuda
+}  // namespace tessera::gpu_cuda

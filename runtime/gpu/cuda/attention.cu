@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The softmax of attention. Forward a warp has a row of keys; backward a thread has a query and a
 // key and walks the groups, which may share their element of dbias.
-#include "tessera/runtime/cuda/loop.cuh"
+#include "tessera/runtime/gpu/cuda/loop.cuh"
 #include "tessera/runtime/kernels/attention.hpp"
 #include "tessera/runtime/kernels/elementwise.hpp"
 
-namespace tessera::cuda {
+namespace tessera::gpu_cuda {
 namespace {
-
-using namespace kernels_cuda;
 
 constexpr int kWarp = 32;
 
@@ -102,4 +100,4 @@ void softmax_tile_backward(const SoftmaxArgs& args, Range queries) {
          grid((queries.end - queries.begin) * args.keys), kThreads, args, queries);
 }
 
-}  // namespace tessera::cuda
+}  // namespace tessera::gpu_cuda

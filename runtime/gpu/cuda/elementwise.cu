@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "tessera/runtime/cuda/loop.cuh"
+#include "tessera/runtime/gpu/cuda/loop.cuh"
 #include "tessera/runtime/kernels/elementwise.hpp"
 
-namespace tessera::cuda {
+namespace tessera::gpu_cuda {
 namespace {
-
-using namespace kernels_cuda;
 
 template <Elementwise op, class A>
 __global__ void compute(ElementwiseArgs args, Range elements, Factors<A> factors) {
@@ -118,10 +116,8 @@ State reduce_with(const ElementwiseArgs& loop, bool two, Range elements) {
   State partial[most];
   const Scratch<State> results(blocks);
   launch("reduce", reduce_blocks<State>, blocks, kThreads, loop, elements, two, results.data());
-  check(cudaMemcpyAsync(partial, results.data(), blocks * sizeof(State), cudaMemcpyDeviceToHost,
-                        stream()),
-        "cudaMemcpyAsync");
-  check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
+  driver::copy_async(partial, results.data(), blocks * sizeof(State), stream());
+  driver::synchronize(stream());
   State total;
   for (unsigned b = 0; b < blocks; ++b) total.join(partial[b]);
   return total;
@@ -161,4 +157,4 @@ Reduced reduce(const ReduceArgs& args, Range elements) {
   return {{state.difference.value, state.reference.value}};
 }
 
-}  // namespace tessera::cuda
+}  // namespace tessera::gpu_cuda

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Layer norm, sums over rows and gates.
-#include "tessera/runtime/cuda/launch.cuh"
+#include "tessera/runtime/gpu/cuda/launch.cuh"
 #include "tessera/runtime/kernels/gates.hpp"
 #include "tessera/runtime/kernels/layer_norm.hpp"
 
-namespace tessera::cuda {
+namespace tessera::gpu_cuda {
 namespace {
-
-using namespace kernels_cuda;
 
 constexpr int kWarp = 32;
 
@@ -334,4 +332,4 @@ void gate(const GateArgs& args, Range) {
   }
 }
 
-}  // namespace tessera::cuda
+}  // namespace tessera::gpu_cuda

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A block for each row of out, its threads over the features.
-#include "tessera/runtime/cuda/launch.cuh"
+#include "tessera/runtime/gpu/cuda/launch.cuh"
 
-namespace tessera::cuda {
+namespace tessera::gpu_cuda {
 namespace {
-
-using namespace kernels_cuda;
 
 template <class T>
 __global__ void gather(IndexedRowsArgs args, Range rows) {
@@ -52,4 +50,4 @@ void scatter_add_rows(const IndexedRowsArgs& args, Range rows) {
   });
 }
 
-}  // namespace tessera::cuda
+}  // namespace tessera::gpu_cuda

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "tessera/runtime/cuda/loop.cuh"
+#include "tessera/runtime/gpu/cuda/loop.cuh"
 #include "tessera/runtime/kernels/fold.hpp"
 
-namespace tessera::cuda {
+namespace tessera::gpu_cuda {
 namespace {
-
-using namespace kernels_cuda;
 
 template <class A, class State>
 __device__ State fold_some(const FoldArgs& args, std::int64_t offset, std::int64_t first,
@@ -53,4 +51,4 @@ void fold(const FoldArgs& args, Range elements) {
   });
 }
 
-}  // namespace tessera::cuda
+}  // namespace tessera::gpu_cuda

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// In the place of gpu_cuda in a build without CUDA.
+#include <fmt/format.h>
+
+#include "tessera/runtime/error.hpp"
+#include "tessera/runtime/gpu/device.hpp"
+
+namespace tessera::gpu_cuda {
+
+int count() {
+  return 0;
+}
+Gpu& gpu(int index) {
+  throw DeviceError({.problem = "this library was built without CUDA",
+                     .operation = "require_device",
+                     .found = fmt::format("cuda:{}", index),
+                     .expected = "cpu",
+                     .hint = "configure with -DTESSERA_CUDA=ON"});
+}
+std::string toolkit() {
+  return "";
+}
+
+}  // namespace tessera::gpu_cuda

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: MIT
+#include "tessera/runtime/gpu/device.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "tessera/runtime/error.hpp"
+#include "tessera/runtime/gpu/kernels.hpp"
+#include "tessera/runtime/memory.hpp"
+#include "tessera/runtime/out_of_memory.hpp"
+
+namespace tessera::TESSERA_GPU_NAMESPACE {
+namespace {
+
+constexpr int kNaN = 0xff;  // a byte of a NaN in every floating type
+
+std::string name_of(int index) {
+  return fmt::format("{}:{}", driver::kName, index);
+}
+
+// At least 512 bytes, and eight sizes for each doubling, so that sizes that are nearly the same
+// share their blocks.
+std::size_t class_of(std::int64_t bytes) {
+  const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  const std::size_t unit = std::max<std::size_t>(512, std::bit_floor(wanted) / 8);
+  return (wanted + unit - 1) / unit * unit;
+}
+
+// Events are made once and used again. Thread safe.
+class Events {
+ public:
+  driver::Event take() {
+    std::lock_guard lock(mutex_);
+    if (idle_.empty()) return driver::create_event();
+    const driver::Event event = idle_.back();
+    idle_.pop_back();
+    return event;
+  }
+  void give(driver::Event event) {
+    std::lock_guard lock(mutex_);
+    idle_.push_back(event);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<driver::Event> idle_;
+};
+
+class Recorded final : public Mark {
+ public:
+  Recorded(Events& events, driver::Stream stream) : events_(events), event_(events.take()) {
+    driver::record(event_, stream);
+  }
+  ~Recorded() override { events_.give(event_); }
+  Recorded(const Recorded&) = delete;
+  Recorded& operator=(const Recorded&) = delete;
+  bool done() const override { return driver::done(event_); }
+  void wait() const override { driver::wait(event_); }
+  driver::Event event() const { return event_; }
+
+ private:
+  Events& events_;
+  driver::Event event_;
+};
+
+driver::Event event_of(const Mark& mark) {
+  const auto* recorded = dynamic_cast<const Recorded*>(&mark);
+  if (recorded == nullptr)
+    throw DeviceError({.problem = "the event belongs to another kind of device",
+                       .operation = "make_wait",
+                       .expected = fmt::format("an event of {}", driver::kName)});
+  return recorded->event();
+}
+
+// Memory that belongs to no stream, kept when freed. A block is handed out again when the work that
+// was in flight as it was freed is done, for whoever gets it may not wait for any stream.
+class Blocks {
+ public:
+  using Marks = std::vector<MarkPtr>;
+  Blocks(void* (*fresh)(std::size_t), void (*release)(void*) noexcept)
+      : fresh_(fresh), release_(release) {}
+
+  void* take(std::size_t bytes) {
+    if (void* data = take_used(bytes)) return data;
+    void* data = fresh_(bytes);
+    if (data != nullptr && driver::kPoisons) driver::fill(data, kNaN, bytes);
+    return data;
+  }
+
+  void give(void* data, std::size_t bytes, Marks in_flight) {
+    std::lock_guard lock(mutex_);
+    used_[bytes].push_back({data, std::move(in_flight)});
+  }
+
+  void release_used() {
+    std::lock_guard lock(mutex_);
+    for (const auto& [bytes, blocks] : used_)
+      for (const Block& block : blocks) release_(block.data);
+    used_.clear();
+  }
+
+ private:
+  struct Block {
+    void* data;
+    Marks in_flight;
+    bool idle() const {
+      return std::all_of(in_flight.begin(), in_flight.end(),
+                         [](const MarkPtr& mark) { return mark->done(); });
+    }
+  };
+
+  // One that is idle, else the one that was freed first.
+  void* take_used(std::size_t bytes) {
+    std::lock_guard lock(mutex_);
+    std::vector<Block>& blocks = used_[bytes];
+    if (blocks.empty()) return nullptr;
+    auto block = std::find_if(blocks.begin(), blocks.end(),
+                              [](const Block& candidate) { return candidate.idle(); });
+    if (block == blocks.end()) block = blocks.begin();
+    for (const MarkPtr& mark : block->in_flight) mark->wait();
+    void* data = block->data;
+    blocks.erase(block);
+    if (driver::kPoisons) driver::fill(data, kNaN, bytes);
+    return data;
+  }
+
+  void* (*fresh_)(std::size_t);
+  void (*release_)(void*) noexcept;
+  std::mutex mutex_;
+  std::map<std::size_t, std::vector<Block>> used_;
+};
+
+const KernelTable kernels{driver::kName,
+                          elementwise,
+                          transpose,
+                          reduce,
+                          gemm,
+                          layer_norm,
+                          layer_norm_backward,
+                          gate,
+                          sum_rows,
+                          fold,
+                          gather_rows,
+                          scatter_add_rows,
+                          softmax_tile,
+                          softmax_tile_backward};
+
+// All its functions are called with the device as the thread's current one, but for those that
+// free.
+class State final : public Gpu {
+ public:
+  explicit State(int index)
+      : index_(index),
+        compute_(driver::create_stream()),
+        copies_(driver::create_stream()),
+        blas_(driver::create_blas(compute_)) {
+    driver::keep_pool();
+  }
+
+  driver::Stream compute() const { return compute_; }
+  driver::Blas blas() const { return blas_; }
+
+  const KernelTable& table() override { return kernels; }
+
+  void synchronize() override {
+    driver::synchronize(compute_);
+    driver::synchronize(copies_);
+  }
+
+  std::shared_ptr<void> allocate(std::int64_t bytes, bool travels) override {
+    const std::size_t size = class_of(bytes);
+    void* data = obtain(bytes, [&] { return travels ? arena_.take(size) : take_pool(size); });
+    if (travels) return {data, [this, size](void* block) { arena_.give(block, size, marks()); }};
+    return {data, [this, size](void* block) { give_pool(block, size); }};
+  }
+
+  std::shared_ptr<void> allocate_pinned(std::int64_t bytes) override {
+    const std::size_t size = class_of(bytes);
+    void* data = obtain(bytes, [&] { return pinned_.take(size); });
+    return {data, [this, size](void* block) { pinned_.give(block, size, marks()); }};
+  }
+
+  void* allocate_scratch(std::size_t bytes) {
+    return obtain(static_cast<std::int64_t>(bytes),
+                  [&] { return driver::allocate_async(bytes, compute_); });
+  }
+
+  void copy(const void* from, void* to, std::int64_t bytes) override {
+    driver::copy_async(to, from, static_cast<std::size_t>(bytes), compute_);
+    driver::synchronize(compute_);
+  }
+
+  MarkPtr copy_async(const void* from, void* to, std::int64_t bytes, const Mark* after) override {
+    if (after != nullptr) driver::make_wait(copies_, event_of(*after));
+    driver::copy_async(to, from, static_cast<std::size_t>(bytes), copies_);
+    return mark(copies_);
+  }
+
+  MarkPtr record() override { return mark(compute_); }
+  void make_wait(const Mark& mark) override { driver::make_wait(compute_, event_of(mark)); }
+  GpuInfo info() override { return driver::info(); }
+
+ private:
+  MarkPtr mark(driver::Stream stream) { return std::make_shared<Recorded>(events_, stream); }
+  Blocks::Marks marks() {
+    driver::set_device(index_);
+    return {mark(compute_), mark(copies_)};
+  }
+
+  void* take_pool(std::size_t size) {
+    void* data = driver::allocate_async(size, compute_);
+    if (data != nullptr && driver::kPoisons) driver::fill_async(data, kNaN, size, compute_);
+    return data;
+  }
+  void give_pool(void* data, std::size_t size) {
+    driver::set_device(index_);
+    if (driver::kPoisons) driver::fill_async(data, kNaN, size, compute_);
+    driver::free_async(data, compute_);
+  }
+
+  // Tries again without what is kept for later.
+  template <class Take>
+  void* obtain(std::int64_t bytes, const Take& take) {
+    if (void* data = take()) return data;
+    synchronize();
+    arena_.release_used();
+    pinned_.release_used();
+    driver::trim_pool();
+    if (void* data = take()) return data;
+    const GpuInfo now = driver::info();
+    out_of_memory(fmt::format("{} refused {} bytes: {} of its {} are free", name_of(index_), bytes,
+                              now.free_bytes, now.total_bytes),
+                  memory_ledger::entries());
+  }
+
+  int index_;
+  driver::Stream compute_;
+  driver::Stream copies_;
+  driver::Blas blas_;
+  Events events_;
+  Blocks arena_{driver::allocate, driver::free};
+  Blocks pinned_{driver::allocate_pinned, driver::free_pinned};
+};
+
+void require(int index) {
+  const int devices = driver::device_count();
+  if (index >= 0 && index < devices) return;
+  throw DeviceError(
+      {.problem = devices == 0 ? fmt::format("there is no {} device, or no driver", driver::kName)
+                               : fmt::format("there is no such {} device", driver::kName),
+       .operation = "require_device",
+       .found = name_of(index),
+       .expected = devices == 0 ? "a device" : fmt::format("an index below {}", devices),
+       .hint = driver::kAbsent});
+}
+
+// The state of a device, which becomes the thread's current one. Never destroyed: the driver may be
+// gone when static destructors run.
+State& use(int index) {
+  require(index);
+  driver::set_device(index);
+  static auto* states = new std::map<int, State>;
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  return states->try_emplace(index, index).first->second;
+}
+
+State& current() {
+  return use(driver::current_device());
+}
+
+}  // namespace
+
+int count() {
+  return driver::device_count();
+}
+Gpu& gpu(int index) {
+  return use(index);
+}
+std::string toolkit() {
+  return driver::toolkit();
+}
+driver::Stream stream() {
+  return current().compute();
+}
+driver::Blas blas() {
+  return current().blas();
+}
+void* allocate_scratch(std::size_t bytes) {
+  return current().allocate_scratch(bytes);
+}
+
+}  // namespace tessera::TESSERA_GPU_NAMESPACE

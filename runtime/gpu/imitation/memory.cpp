@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+#include "tessera/runtime/gpu/imitation/memory.hpp"
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+#include "tessera/runtime/error.hpp"
+
+namespace tessera::gpu_imitation {
+namespace {
+
+constexpr std::size_t kReserved = std::size_t{16} << 30;
+constexpr std::size_t kAlignment = 512;
+
+bool is_set(const char* variable, std::string_view value) {
+  const char* text = std::getenv(variable);
+  return text != nullptr && value == text;
+}
+
+std::int64_t initial_memory() {
+  const char* text = std::getenv("TESSERA_IMITATION_MEMORY_MIB");
+  const long long mib = text == nullptr ? 0 : std::atoll(text);
+  return mib > 0 ? std::int64_t{mib} << 20 : static_cast<std::int64_t>(kReserved);
+}
+
+std::atomic<std::int64_t>& limit() {
+  static std::atomic<std::int64_t> bytes{initial_memory()};
+  return bytes;
+}
+
+std::size_t round_up(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+struct Device {
+  Memory pool{true};
+  Memory plain{!is_set("TESSERA_CUDA_AWARE", "on")};
+};
+struct Devices {
+  std::mutex mutex;
+  std::map<int, Device> all;
+  bool guarded = is_set("TESSERA_IMITATION_GUARD", "1");
+  int opened = 0;
+  void protect(bool closed) {
+    for (auto& [index, device] : all) {
+      device.pool.protect(closed);
+      device.plain.protect(closed);
+    }
+  }
+};
+Devices& devices() {
+  static auto* instance = new Devices;
+  return *instance;
+}
+Device& device_at(int index) {
+  std::lock_guard lock(devices().mutex);
+  return devices().all[index];
+}
+
+}  // namespace
+
+Memory::Memory(bool guardable)
+    : guardable_(guardable),
+      base_(static_cast<char*>(::mmap(nullptr, kReserved, PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+  if (base_ == MAP_FAILED)
+    throw DeviceError({.problem = "the system refused the addresses of an imitated device",
+                       .operation = "mmap",
+                       .hint = "see ulimit -v"});
+}
+
+// The first gap that is large enough.
+std::size_t Memory::find(std::size_t bytes) const {
+  std::size_t offset = 0;
+  for (const auto& [begin, length] : live_) {
+    if (begin - offset >= bytes) return offset;
+    offset = begin + length;
+  }
+  return offset;
+}
+
+void* Memory::take(std::size_t bytes) {
+  std::lock_guard lock(mutex_);
+  bytes = round_up(bytes, kAlignment);
+  const std::size_t offset = find(bytes);
+  if (offset + bytes > kReserved) return nullptr;
+  live_[offset] = bytes;
+  used_ += bytes;
+  return base_ + offset;
+}
+
+void Memory::give(void* data) {
+  std::lock_guard lock(mutex_);
+  const auto block = live_.find(static_cast<std::size_t>(static_cast<char*>(data) - base_));
+  used_ -= block->second;
+  live_.erase(block);
+}
+
+std::size_t Memory::used() {
+  std::lock_guard lock(mutex_);
+  return used_;
+}
+
+void Memory::protect(bool closed) {
+  if (!guardable_) return;
+  ::mprotect(base_, kReserved, closed ? PROT_NONE : PROT_READ | PROT_WRITE);
+}
+
+Memory& pool_memory(int device) {
+  return device_at(device).pool;
+}
+Memory& plain_memory(int device) {
+  return device_at(device).plain;
+}
+std::int64_t memory_limit() {
+  return limit();
+}
+void set_memory(std::int64_t bytes) {
+  limit() = bytes;
+}
+void set_guard(bool guarded) {
+  std::lock_guard lock(devices().mutex);
+  devices().guarded = guarded;
+  devices().protect(guarded);
+}
+
+Opened::Opened() {
+  Devices& d = devices();
+  std::lock_guard lock(d.mutex);
+  if (d.opened++ == 0 && d.guarded) d.protect(false);
+}
+Opened::~Opened() {
+  Devices& d = devices();
+  std::lock_guard lock(d.mutex);
+  if (--d.opened == 0 && d.guarded) d.protect(true);
+}
+
+}  // namespace tessera::gpu_imitation

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+#include "tessera/runtime/stream.hpp"
+
+#include "tessera/runtime/check.hpp"
+#include "tessera/runtime/gpu/device.hpp"
+#include "tessera/runtime/ops.hpp"
+
+namespace tessera {
+
+bool Event::done() const {
+  return mark_ == nullptr || mark_->done();
+}
+void Event::wait() const {
+  if (mark_ != nullptr) mark_->wait();
+}
+
+Event record(Device device) {
+  return is_gpu(device) ? Event(gpu(device).record()) : Event();
+}
+
+Event copy_async(const Tensor& from, const Tensor& to, const Event& after) {
+  check::shape("copy_async", {"to", to}, from.shape());
+  check::dtype("copy_async", {"to", to}, from.dtype());
+  for (const auto& [name, tensor] : {check::Operand{"from", from}, check::Operand{"to", to}})
+    if (!tensor.is_contiguous())
+      check::bad_strides("copy_async", {name, tensor}, "contiguous operands");
+  to.bump_version();
+  if (is_gpu(to.device()))
+    return Event(gpu(to.device()).copy_async(from.data(), to.data(), to.bytes(), after.mark()));
+  if (is_gpu(from.device()))
+    return Event(gpu(from.device()).copy_async(from.data(), to.data(), to.bytes(), after.mark()));
+  after.wait();
+  copy(from, to);
+  return {};
+}
+
+void make_wait(Device device, const Event& event) {
+  if (event.mark() == nullptr) return;
+  if (is_gpu(device))
+    gpu(device).make_wait(*event.mark());
+  else
+    event.wait();
+}
+
+Tensor pinned(const Shape& shape, DType dtype, Device near) {
+  const auto bytes = numel(shape) * static_cast<std::int64_t>(size_of(dtype));
+  const std::shared_ptr<void> memory =
+      is_gpu(near) ? gpu(near).allocate_pinned(bytes) : detail::allocate(cpu_device, bytes);
+  return Tensor::wrap(memory.get(), shape, row_major_strides(shape), dtype, cpu_device, memory);
+}
+
+}  // namespace tessera
