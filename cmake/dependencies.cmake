@@ -2,6 +2,7 @@
 set(MPI_CXX_SKIP_MPICXX ON)            # the C interface only
 set(MPI_DETERMINE_LIBRARY_VERSION ON)  # which MPI it is, for the launch settings of the tests
 find_package(MPI REQUIRED COMPONENTS CXX)
+include(${CMAKE_CURRENT_LIST_DIR}/launcher.cmake)
 find_package(Eigen3 3.3 REQUIRED NO_MODULE)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json 3 REQUIRED)

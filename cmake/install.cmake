@@ -28,6 +28,8 @@ foreach(folder IN ITEMS runtime mesh autodiff layers)
 endforeach()
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 install(FILES tools/mpi_env.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera COMPONENT scripts)
+install(DIRECTORY tools/cluster DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera COMPONENT scripts
+        USE_SOURCE_PERMISSIONS)
 
 install(EXPORT tesseraTargets NAMESPACE tessera:: DESTINATION ${package_dir} COMPONENT devel)
 export(EXPORT tesseraTargets NAMESPACE tessera:: FILE ${PROJECT_BINARY_DIR}/tesseraTargets.cmake)

@@ -18,6 +18,7 @@ cleanup() {
   local host
   for ((host = 0; host < hosts; host++)); do
     ip netns pids "tsr$host" 2>/dev/null | xargs -r kill -9
+    ip link del "tsrv$host" 2>/dev/null || true
     ip netns del "tsr$host" 2>/dev/null || true
   done
   ip link del "$bridge" 2>/dev/null || true
@@ -59,12 +60,14 @@ chmod +x "$scratch/agent"
 
 list=10.199.0.10:1
 for ((host = 1; host < hosts; host++)); do list+=,10.199.0.$((10 + host)):1; done
+# shellcheck disable=SC2016,SC2054
 launch=(ip netns exec tsr0 unshare --uts sh -c 'hostname node0 && exec "$@"' launch
   mpirun --host "$list" -n "$hosts" --mca plm_rsh_agent "$scratch/agent" --mca plm rsh
   --mca btl tcp,self --mca btl_tcp_if_include 10.199.0.0/24 --mca oob_tcp_if_include 10.199.0.0/24
   --mca pml ob1 --allow-run-as-root --bind-to none)
 
 echo "==== $hosts hosts"
+# shellcheck disable=SC2016
 timeout 60 "${launch[@]}" sh -c 'echo "$(hostname): $(ip -4 -o addr show eth0 | awk "{print \$4}")"' | sort
 
 echo "==== parity across them"
