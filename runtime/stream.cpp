@@ -24,14 +24,14 @@ Event copy_async(const Tensor& from, const Tensor& to, const Event& after) {
   for (const auto& [name, tensor] : {check::Operand{"from", from}, check::Operand{"to", to}})
     if (!tensor.is_contiguous())
       check::bad_strides("copy_async", {name, tensor}, "contiguous operands");
+  if (!is_gpu(from.device()) && !is_gpu(to.device())) {
+    after.wait();
+    copy(from, to);
+    return {};
+  }
   to.bump_version();
-  if (is_gpu(to.device()))
-    return Event(gpu(to.device()).copy_async(from.data(), to.data(), to.bytes(), after.mark()));
-  if (is_gpu(from.device()))
-    return Event(gpu(from.device()).copy_async(from.data(), to.data(), to.bytes(), after.mark()));
-  after.wait();
-  copy(from, to);
-  return {};
+  Gpu& device = gpu(is_gpu(to.device()) ? to.device() : from.device());
+  return Event(device.copy_async(from.data(), to.data(), to.bytes(), after.mark()));
 }
 
 void make_wait(Device device, const Event& event) {

@@ -45,8 +45,8 @@ int normalize_dim(int dim, int ndim, std::string_view operation) {
 class Storage {
  public:
   Storage(Device device, std::int64_t bytes)
-      : booking_(std::in_place, bytes, current_purpose()),
-        data_(detail::allocate(device, bytes)),
+      : data_(detail::allocate(device, bytes)),
+        booking_(std::in_place, bytes, current_purpose()),
         device_(device),
         bytes_(bytes) {}
   Storage(void* data, Device device, std::int64_t bytes, std::shared_ptr<void> owner)
@@ -61,8 +61,8 @@ class Storage {
   std::atomic<std::uint64_t> version{0};
 
  private:
-  std::optional<memory_ledger::Booking> booking_;  // none for borrowed memory
   std::shared_ptr<void> data_;
+  std::optional<memory_ledger::Booking> booking_;  // none for borrowed memory
   Device device_;
   std::int64_t bytes_;
 };

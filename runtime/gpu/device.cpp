@@ -175,14 +175,14 @@ class State final : public Gpu {
   std::shared_ptr<void> allocate(std::int64_t bytes, bool travels) override {
     const std::size_t size = class_of(bytes);
     void* data = obtain(bytes, [&] { return travels ? arena_.take(size) : take_pool(size); });
-    if (travels) return {data, [this, size](void* block) { arena_.give(block, size, marks()); }};
+    if (travels) return {data, [this, size](void* block) { give(arena_, block, size); }};
     return {data, [this, size](void* block) { give_pool(block, size); }};
   }
 
   std::shared_ptr<void> allocate_pinned(std::int64_t bytes) override {
     const std::size_t size = class_of(bytes);
     void* data = obtain(bytes, [&] { return pinned_.take(size); });
-    return {data, [this, size](void* block) { pinned_.give(block, size, marks()); }};
+    return {data, [this, size](void* block) { give(pinned_, block, size); }};
   }
 
   void* allocate_scratch(std::size_t bytes) {
@@ -207,20 +207,24 @@ class State final : public Gpu {
 
  private:
   MarkPtr mark(driver::Stream stream) { return std::make_shared<Recorded>(events_, stream); }
-  Blocks::Marks marks() {
-    driver::set_device(index_);
-    return {mark(compute_), mark(copies_)};
-  }
 
   void* take_pool(std::size_t size) {
     void* data = driver::allocate_async(size, compute_);
     if (data != nullptr && driver::kPoisons) driver::fill_async(data, kNaN, size, compute_);
     return data;
   }
-  void give_pool(void* data, std::size_t size) {
+
+  // A device that fails here is lost, and its memory with it; the next call says so.
+  void give_pool(void* data, std::size_t size) noexcept try {
     driver::set_device(index_);
     if (driver::kPoisons) driver::fill_async(data, kNaN, size, compute_);
     driver::free_async(data, compute_);
+  } catch (const Error&) {
+  }
+  void give(Blocks& blocks, void* data, std::size_t size) noexcept try {
+    driver::set_device(index_);
+    blocks.give(data, size, {mark(compute_), mark(copies_)});
+  } catch (const Error&) {
   }
 
   // Tries again without what is kept for later.
@@ -250,28 +254,34 @@ class State final : public Gpu {
 void require(int index) {
   const int devices = driver::device_count();
   if (index >= 0 && index < devices) return;
-  throw DeviceError(
-      {.problem = devices == 0 ? fmt::format("there is no {} device, or no driver", driver::kName)
-                               : fmt::format("there is no such {} device", driver::kName),
-       .operation = "require_device",
-       .found = name_of(index),
-       .expected = devices == 0 ? "a device" : fmt::format("an index below {}", devices),
-       .hint = driver::kAbsent});
+  if (devices == 0)
+    throw DeviceError({.problem = "there is no such device: " + driver::why_none(),
+                       .operation = "require_device",
+                       .found = name_of(index),
+                       .hint = driver::kHint});
+  throw DeviceError({.problem = "there is no such device",
+                     .operation = "require_device",
+                     .found = name_of(index),
+                     .expected = fmt::format("an index below {}", devices),
+                     .hint = driver::kHint});
 }
 
-// The state of a device, which becomes the thread's current one. Never destroyed: the driver may be
-// gone when static destructors run.
+// Of the device that this thread uses.
+thread_local State* t_current = nullptr;
+
+// Never destroyed: the driver may be gone when static destructors run.
 State& use(int index) {
   require(index);
   driver::set_device(index);
   static auto* states = new std::map<int, State>;
   static std::mutex mutex;
   std::lock_guard lock(mutex);
-  return states->try_emplace(index, index).first->second;
+  t_current = &states->try_emplace(index, index).first->second;
+  return *t_current;
 }
 
 State& current() {
-  return use(driver::current_device());
+  return t_current != nullptr ? *t_current : use(driver::current_device());
 }
 
 }  // namespace

@@ -24,12 +24,13 @@ using Stream = StreamObject*;  // in order, and never in step with another one u
 using Event = EventObject*;
 using Blas = BlasObject*;
 
-extern const char* const kName;    // "cuda"
-extern const char* const kAbsent;  // what to do if there is no such device
-extern const bool kPoisons;        // fresh and freed memory is filled with NaN
+extern const char* const kName;  // "cuda"
+extern const char* const kHint;  // what to do if a device is not there
+extern const bool kPoisons;      // fresh and freed memory is filled with NaN
 
-std::string toolkit();  // "13.0"
-int device_count();     // 0 if there is no driver
+std::string toolkit();   // "13.0"
+int device_count();      // 0 if there is no driver, too; never an error
+std::string why_none();  // if there is no device
 void set_device(int index);
 int current_device();  // of this thread
 GpuInfo info();        // of the current device

@@ -42,7 +42,7 @@ struct BlasObject {
 };
 
 const char* const kName = "cuda";
-const char* const kAbsent = "see nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device cpu";
+const char* const kHint = "see nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device cpu";
 #ifdef TESSERA_ASSERTIONS
 const bool kPoisons = true;
 #else
@@ -90,12 +90,24 @@ std::string toolkit() {
   return version_text(CUDART_VERSION);
 }
 
+namespace {
+
+struct Found {
+  int count = 0;
+  cudaError_t status = cudaGetDeviceCount(&count);
+};
+const Found& found() {
+  static const Found devices;
+  return devices;
+}
+
+}  // namespace
+
 int device_count() {
-  static const int count = [] {
-    int found = 0;
-    return cudaGetDeviceCount(&found) == cudaSuccess ? found : 0;
-  }();
-  return count;
+  return found().status == cudaSuccess ? found().count : 0;
+}
+std::string why_none() {
+  return cudaGetErrorString(found().status);
 }
 void set_device(int index) {
   check(cudaSetDevice(index), "cudaSetDevice");

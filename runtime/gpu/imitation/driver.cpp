@@ -35,7 +35,7 @@ struct BlasObject {
 };
 
 const char* const kName = "imitation";
-const char* const kAbsent = "see TESSERA_IMITATION_DEVICES";
+const char* const kHint = "see TESSERA_IMITATION_DEVICES";
 const bool kPoisons = true;
 
 namespace {
@@ -81,6 +81,9 @@ int device_count() {
     return text != nullptr ? std::atoi(text) : 64;
   }();
   return count;
+}
+std::string why_none() {
+  return "it was told so";
 }
 void set_device(int index) {
   t_device = index;
