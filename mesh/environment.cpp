@@ -56,12 +56,15 @@ int world_size() {
   return size;
 }
 
+// "Open MPI v4.1.4", "MPICH 4.0.2"
 std::string library() {
   std::string text(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
   int length = 0;
   MPI_Get_library_version(text.data(), &length);
   text.resize(static_cast<std::size_t>(length));
-  return text.substr(0, text.find_first_of(",\n"));
+  text = text.substr(0, text.find_first_of(",\n"));
+  const std::string_view mpich = "MPICH Version:\t";
+  return text.starts_with(mpich) ? "MPICH " + text.substr(mpich.size()) : text;
 }
 
 void check_launch() {
@@ -77,8 +80,8 @@ void check_launch() {
        .found = fmt::format("{}={} and {}", started->variable, started->ranks, library()),
        .expected = "one job of all ranks",
        .hint = fmt::format("the launcher belongs to another MPI; use the mpiexec of {} "
-                           "(mpiexec -n {} PROGRAM), or srun --mpi=pmix -n {} PROGRAM under Slurm",
-                           library(), started->ranks, started->ranks)});
+                           "(mpiexec -n {} PROGRAM), or under Slurm srun --mpi=pmix or --mpi=pmi2",
+                           library(), started->ranks)});
 }
 
 // The cores this rank may use, divided among the ranks of the node that may use the same ones.

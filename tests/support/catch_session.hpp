@@ -3,7 +3,10 @@
 #pragma once
 
 #if __has_include(<catch2/catch_session.hpp>)
+#include <catch2/catch_assertion_result.hpp>
+#include <catch2/catch_message.hpp>
 #include <catch2/catch_session.hpp>
+#include <catch2/catch_test_case_info.hpp>
 #include <catch2/reporters/catch_reporter_event_listener.hpp>
 #include <catch2/reporters/catch_reporter_registrars.hpp>
 #define TESSERA_CATCH 3
@@ -60,6 +63,7 @@ using AssertionEnd = bool;
 
 inline void prepare(Catch::ConfigData& config) {
   config.useColour = Catch::UseColour::No;
+  config.warnings = Catch::WarnAbout::NoTests;  // an error, as it is in Catch2 3
 }
 
 inline bool only_lists(const Catch::ConfigData& config) {

@@ -7,7 +7,7 @@ set(fake "${CMAKE_CURRENT_LIST_DIR}/fake_launcher.sh --mpi=fake")
 set(ENV{REAL_LAUNCHER} ${REAL_LAUNCHER})
 set(ENV{RECORD} ${SCRATCH}/record)
 set(configure ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/launcher -DTESSERA_SOURCE=${SOURCE}
-              -DPROGRAM=${PROGRAM})
+              -DPROGRAMS=${PROGRAM})
 
 run(${configure} -B ${SCRATCH}/option "-DTESSERA_LAUNCHER=${fake}")
 set(ENV{TESSERA_LAUNCHER} "${fake}")
