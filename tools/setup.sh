@@ -49,7 +49,8 @@ need "catch2"                       "tests"                              has_cat
 if [ "${1:-}" = "--checks" ]; then
   need "clang-format"               "format of the sources"              has_program clang-format
   need "shellcheck"                 "checks of the scripts"              has_program shellcheck
-  need "python3"                    "tools/check_sources.py"             has_program python3
+  need "python3"                    "checks of sources and documentation" has_program python3
+  need "doxygen"                    "API reference"                      has_program doxygen
 fi
 
 if [ ${#missing[@]} -gt 0 ]; then

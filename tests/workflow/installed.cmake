@@ -52,3 +52,10 @@ tessera_installed_project(install.headers SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/ins
 tessera_installed_project(install.build_tree SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/installed_user
                           OPTIONS -Dtessera_DIR=${PROJECT_BINARY_DIR})
 tessera_installed_run(install.build_tree run RANKS 1 CODE 0 TEXT "${said}" PROGRAM user)
+
+# The first program of docs/getting-started.md says the same on any mesh.
+tessera_installed_project(first SOURCE ${PROJECT_SOURCE_DIR}/tools/examples/cpp_first)
+foreach(ranks IN ITEMS 1 4 6)
+  tessera_installed_run(first ${ranks}ranks RANKS ${ranks} CODE 0 TEXT "dx.0,3,7,5. = -0.2350119336"
+                        PROGRAM first)
+endforeach()

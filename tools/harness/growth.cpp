@@ -24,9 +24,13 @@ double& at(ByPurpose& values, Purpose purpose) {
   return values[static_cast<std::size_t>(purpose)];
 }
 
+struct Run {
+  ByPurpose bytes{};
+  bool keeps_tiles = false;  // something that grows with the square of the tokens
+};
+
 // Forward, backward and reduction on this rank.
-ByPurpose run_once(const Case& c, const Sizes& sizes, const DeviceMesh& mesh,
-                   const RunOptions& options) {
+Run run_once(const Case& c, const Sizes& sizes, const DeviceMesh& mesh, const RunOptions& options) {
   memory_ledger::reset_peak();
   ByPurpose before{};
   for (int k = 0; k < kPurposes; ++k)
@@ -35,15 +39,19 @@ ByPurpose run_once(const Case& c, const Sizes& sizes, const DeviceMesh& mesh,
   Tape tape;
   const std::vector<Var> outputs = setup.instance.forward(inputs_on(tape, setup));
   const auto saved = static_cast<double>(memory_ledger::total(Purpose::saved).live);
+  Run run;
+  for (const SavedRecord& record : tape.saved())
+    run.keeps_tiles =
+        run.keeps_tiles || record.budget == BudgetClass::pair || record.budget == BudgetClass::msa;
   tape.backward(seeds(setup, outputs));
   std::vector<Var> parameters = setup.instance.module->parameters();
   reduce_gradients(mesh, parameters);
-  ByPurpose bytes{};
+  ByPurpose& bytes = run.bytes;
   for (int k = 0; k < kPurposes; ++k)
     at(bytes, Purpose(k)) = static_cast<double>(memory_ledger::total(Purpose(k)).peak);
   at(bytes, Purpose::saved) = saved;
   for (int k = 0; k < kPurposes; ++k) at(bytes, Purpose(k)) -= at(before, Purpose(k));
-  return bytes;
+  return run;
 }
 
 ByPurpose largest_over_ranks(const DeviceMesh& mesh, const ByPurpose& own) {
@@ -81,15 +89,17 @@ CaseGrowth measure_growth(const Case& c, const Sizes& sizes, const DeviceMesh& m
                           const RunOptions& options) {
   Sizes twice = sizes;
   twice.tokens *= 2;
-  const ByPurpose here = largest_over_ranks(mesh, run_once(c, sizes, mesh, options));
-  const ByPurpose larger = largest_over_ranks(mesh, run_once(c, twice, mesh, options));
+  const Run run = run_once(c, sizes, mesh, options);
+  const ByPurpose here = largest_over_ranks(mesh, run.bytes);
+  const ByPurpose larger = largest_over_ranks(mesh, run_once(c, twice, mesh, options).bytes);
   ByPurpose one{};
   collective_try(mesh, [&] {
-    if (mesh.rank() == 0) one = run_once(c, sizes, DeviceMesh::serial(mesh.device()), options);
+    if (mesh.rank() == 0)
+      one = run_once(c, sizes, DeviceMesh::serial(mesh.device()), options).bytes;
   });
   one = largest_over_ranks(mesh, one);
 
-  CaseGrowth growth{c.name, true, {}};
+  CaseGrowth growth{c.name, run.keeps_tiles, {}};
   for (const InputSpec& spec : c.inputs)
     growth.pair = growth.pair && spec.placements == pair_placements();
   const auto tokens = static_cast<double>(sizes.tokens);

@@ -28,7 +28,7 @@ struct GrowthLine {
 
 struct CaseGrowth {
   std::string name;
-  bool pair = false;  // all inputs are pair tensors
+  bool pair = false;  // all inputs are pair tensors, and something of that size is kept
   std::vector<GrowthLine> lines;
   // A pair tensor is [N, N] and spread over all ranks: its bytes grow as N^2 / ranks.
   std::vector<std::string> failures() const;
