@@ -34,7 +34,9 @@ def line_of(text, position):
 
 
 def folder_of(path):
-    return "harness" if path.parts[:2] == ("tools", "harness") else path.parts[0]
+    # Examples are programs of somebody else, who may do as they like.
+    inner = {("tools", "harness"): "harness", ("tools", "examples"): "examples"}
+    return inner.get(path.parts[:2], path.parts[0])
 
 
 def check_includes(path, text):
@@ -120,6 +122,8 @@ SELF_TEST = [  # path, text after the first line, part of the complaint ("" = no
     ("mesh/a.cpp", "#include <CLI/CLI.hpp>\n", "command line"),
     ("layers/a.cpp", "int x = MPI_Barrier(comm);\n", "MPI_Barrier outside mesh/"),
     ("tools/a.cpp", "MPI_Comm comm;\n", "MPI_Comm outside mesh/"),
+    ("tools/harness/a.cpp", "MPI_Comm comm;\n", "MPI_Comm outside mesh/"),
+    ("tools/examples/a/b.cpp", "#include <mpi.h>\nMPI_Comm comm;\n", ""),
     ("layers/a.cpp", "if (d.kind == DeviceKind::cuda) {}\n", "device branch"),
     ("autodiff/a.cpp", "#ifdef __CUDACC__\n#endif\n", "device branch"),
     ("layers/a.cpp", "cudaMalloc(&p, 8);\n", "device branch"),
