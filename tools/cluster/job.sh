@@ -9,9 +9,9 @@ root=$1 launcher=$2 ranks=$3 device=$4
 dry_run=${TESSERA_DRY_RUN:-}
 
 if [ -x "$root/bin/tessera" ]; then
-  program=$root/bin/tessera tests=$root/libexec/tessera/tests scripts=$root/share/tessera
+  program=$root/bin/tessera folder=$root/libexec/tessera/tests scripts=$root/share/tessera
 else
-  program=$root/build/release/tools/tessera tests=$root/build/release/tests scripts=$root/tools
+  program=$root/build/release/tools/tessera folder=$root/build/release/tests scripts=$root/tools
 fi
 if [ -z "$dry_run" ] && [ ! -x "$program" ]; then
   echo "job: there is neither $root/bin/tessera nor $program" >&2
@@ -20,7 +20,11 @@ fi
 
 read -ra launch <<<"$launcher"
 launch+=(-n "$ranks")
-if [ "$device" = cuda ]; then launch+=("$scripts/cluster/gpu-per-rank.sh"); fi
+tests=("$scripts/cluster/run-tests.sh" -n "$ranks" --launcher "$launcher" --tests "$folder")
+if [ "$device" = cuda ]; then
+  launch+=("$scripts/cluster/gpu-per-rank.sh")
+  tests+=(--gpus)
+fi
 
 run() {
   echo "+ $*"
@@ -30,5 +34,5 @@ run() {
 code=0
 run "${launch[@]}" "$program" info || code=$?
 run "${launch[@]}" "$program" parity --device "$device" --json parity.json || code=$?
-run "$scripts/cluster/run-tests.sh" -n "$ranks" --launcher "$launcher" --tests "$tests" || code=$?
+run "${tests[@]}" || code=$?
 exit $code

@@ -3,12 +3,13 @@
 # Runs the test programs, installed or in a build tree, on a number of ranks: a JUnit file and a log
 # for each, and a summary. Programs that are for other numbers of ranks report themselves as skipped.
 # Exit code: 0, 1 if one failed or none ran, 2 wrong usage.
-# Usage: run-tests.sh [-n RANKS] [--launcher COMMAND] [--tests DIR] [--out DIR] [--dry-run] [LEVEL[/NAME]...]
+# Usage: run-tests.sh [-n RANKS] [--launcher COMMAND] [--tests DIR] [--out DIR] [--gpus] [--dry-run] [LEVEL[/NAME]...]
 #   -n          number of ranks: 4
 #   --launcher  what starts ranks, without their number, such as "srun --mpi=pmix": $TESSERA_LAUNCHER
 #               or mpiexec
 #   --tests     folder of the levels: those of the installation or of build/release
 #   --out       for results: ./tessera-tests
+#   --gpus      one GPU of the node for each rank, see gpu-per-rank.sh
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -18,6 +19,7 @@ tests=
 out=tessera-tests
 dry_run=${TESSERA_DRY_RUN:-}
 chosen=()
+bind=()
 while [ $# -gt 0 ]; do
   case "$1" in
     -n | --launcher | --tests | --out)
@@ -30,6 +32,7 @@ while [ $# -gt 0 ]; do
       esac
       shift 2
       ;;
+    --gpus) bind=("$here/gpu-per-rank.sh") && shift ;;
     --dry-run) dry_run=1 && shift ;;
     -*) echo "run-tests: unknown option $1" >&2; exit 2 ;;
     *) chosen+=("$1") && shift ;;
@@ -70,7 +73,7 @@ passed=0 skipped=0 failed=()
 for program in "${programs[@]}"; do
   level=$(basename "$(dirname "$program")")
   name=$level.${program##*/test_}
-  command=("${launch[@]}" -n "$ranks" "$program" -r junit -o "$out/$name.${ranks}ranks.xml")
+  command=("${launch[@]}" -n "$ranks" ${bind[@]+"${bind[@]}"} "$program" -r junit -o "$out/$name.${ranks}ranks.xml")
   if [ -n "$dry_run" ]; then
     echo "${command[*]}"
     continue

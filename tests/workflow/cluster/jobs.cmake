@@ -24,6 +24,7 @@ string(REPLACE "device=cpu" "device=cuda" text "${text}")
 file(WRITE ${SCRATCH}/slurm.sh "${text}")
 run(${job} SLURM_NTASKS=8 bash ${SCRATCH}/slurm.sh)
 hold("srun --mpi=pmix -n 8 [^\n]*gpu-per-rank.sh [^\n]*tessera parity --device cuda")
+hold("run-tests.sh -n 8 [^\n]* --gpus\n")
 
 # bind(<code> <text> <variable>=<value>...)
 function(bind code text)
