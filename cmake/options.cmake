@@ -3,9 +3,16 @@
 option(TESSERA_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(TESSERA_TEST_HOOKS "Deliberate mistakes that the mutation tests switch on" ${TESSERA_TESTS})
 option(TESSERA_TOOLS "Build the program tessera" ON)
+option(TESSERA_MPI "Messages between ranks; without it one rank and no MPI" ON)
 option(TESSERA_ASSERTIONS "Check internal invariants (presets debug, audit and asan)" OFF)
 option(TESSERA_WERROR "Treat warnings in our own code as errors" ${PROJECT_IS_TOP_LEVEL})
-option(TESSERA_INSTALL "Define the rules of `cmake --install`" ${PROJECT_IS_TOP_LEVEL})
+set(TESSERA_DEPS "" CACHE PATH "Folder with the headers of all dependencies, instead of packages")
+if(PROJECT_IS_TOP_LEVEL AND NOT TESSERA_DEPS)  # what is installed must find its packages
+  set(installs ON)
+else()
+  set(installs OFF)
+endif()
+option(TESSERA_INSTALL "Define the rules of `cmake --install`" ${installs})
 set(TESSERA_SANITIZERS "" CACHE STRING "Sanitizers to build with, such as address,undefined")
 
 if(TESSERA_TESTS AND NOT TESSERA_TOOLS)

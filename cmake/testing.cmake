@@ -4,28 +4,42 @@
 # entry for each rank count on the line `// ranks: 1 4 6` of that source:
 #   <level>.<name>           one rank, without launcher
 #   <level>.<name>.4ranks    through MPIEXEC_EXECUTABLE and its flags
-# Started by hand on another number of ranks, the program reports its tests as skipped. Labels are `<level>` and `ranks-<n>`. The target tests.<level> builds the tests of one level.
+# A build without MPI has the first kind only, and leaves out programs that have none of it.
+# Started by hand on another number of ranks, the program reports its tests as skipped. Labels are
+# `<level>` and `ranks-<n>`. The target tests.<level> builds the tests of one level.
 function(tessera_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBRARIES")
   cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME level)
-  set(source ${CMAKE_CURRENT_SOURCE_DIR}/test_${name}.cpp)
   set(target ${level}.${name})
+  set(sources ${CMAKE_CURRENT_SOURCE_DIR}/test_${name}.cpp ${arg_SOURCES})
+  tessera_test_program(rank_counts ${target} SOURCES ${sources} LIBRARIES ${arg_LIBRARIES})
+  foreach(ranks IN LISTS rank_counts)
+    tessera_register_test(${target} ${target} ${level} ${ranks} "${arg_TIMEOUT}")
+  endforeach()
+endfunction()
 
+# tessera_test_program(<variable> <level>.<name> SOURCES ... [LIBRARIES ...]): the program alone,
+# and in the variable the rank counts on the line of its first source.
+function(tessera_test_program variable target)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;LIBRARIES")
+  list(GET arg_SOURCES 0 source)
   tessera_rank_counts(rank_counts ${source})
-  add_executable(${target} ${source} ${arg_SOURCES})
+  set(${variable} "${rank_counts}" PARENT_SCOPE)
+  if(NOT rank_counts)
+    return()
+  endif()
+  string(REGEX MATCH "^[^.]+" level ${target})
+  cmake_path(GET source STEM program)
+  add_executable(${target} ${arg_SOURCES})
   tessera_tell_rank_counts(${target} ${rank_counts})
-  set_target_properties(${target} PROPERTIES OUTPUT_NAME test_${name})
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${program})
   target_link_libraries(${target} PRIVATE tessera_test_support ${arg_LIBRARIES})
   target_precompile_headers(${target} REUSE_FROM tessera_test_support)
   tessera_test_options(${target})
   add_dependencies(tests.${level} ${target})
-
-  foreach(ranks IN LISTS rank_counts)
-    tessera_register_test(${target} ${level} ${ranks} "${arg_TIMEOUT}")
-  endforeach()
 endfunction()
 
-# The numbers on the line `// ranks: 1 4 6` of a source.
+# The numbers on the line `// ranks: 1 4 6` of a source that this build can run on.
 function(tessera_rank_counts variable source)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   file(STRINGS ${source} line REGEX "^// ranks:( [0-9]+)+$" LIMIT_COUNT 1)
@@ -33,7 +47,10 @@ function(tessera_rank_counts variable source)
     message(FATAL_ERROR "${source} needs a line such as `// ranks: 1 4 6`")
   endif()
   string(REGEX MATCHALL "[0-9]+" rank_counts "${line}")
-  set(${variable} ${rank_counts} PARENT_SCOPE)
+  if(NOT TESSERA_MPI)
+    list(FILTER rank_counts INCLUDE REGEX "^1$")
+  endif()
+  set(${variable} "${rank_counts}" PARENT_SCOPE)
 endfunction()
 
 # tessera_tell_rank_counts(<target> <count>...): what main() skips by, see tests/support/session.hpp
@@ -61,14 +78,15 @@ function(tessera_test_options target)
   endif()
 endfunction()
 
-function(tessera_register_test target level ranks timeout)
+# tessera_register_test(<name> <target> <level> <ranks> <timeout> [ARGUMENT...])
+# One CTest entry, <name> or <name>.<n>ranks, whose name is then in `registered`.
+function(tessera_register_test name target level ranks timeout)
   if(ranks EQUAL 1)
-    set(name ${target})
-    set(command ${target})
+    set(command ${target} ${ARGN})
   else()
-    set(name ${target}.${ranks}ranks)
+    string(APPEND name .${ranks}ranks)
     set(command ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${MPIEXEC_PREFLAGS}
-                $<TARGET_FILE:${target}> ${MPIEXEC_POSTFLAGS})
+                $<TARGET_FILE:${target}> ${ARGN} ${MPIEXEC_POSTFLAGS})
   endif()
   if(NOT timeout)
     set(timeout ${TESSERA_TEST_TIMEOUT})
@@ -78,6 +96,7 @@ function(tessera_register_test target level ranks timeout)
   set_tests_properties(${name} PROPERTIES
     PROCESSORS ${ranks} TIMEOUT ${timeout} LABELS "${level};ranks-${ranks}" SKIP_RETURN_CODE 77
     ENVIRONMENT "${environment}")
+  set(registered ${name} PARENT_SCOPE)
 endfunction()
 
 # What a run on so many ranks needs in its environment on this machine: nothing beyond our own

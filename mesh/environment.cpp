@@ -67,21 +67,35 @@ std::string library() {
   return text.starts_with(mpich) ? "MPICH " + text.substr(mpich.size()) : text;
 }
 
+std::string standard() {
+  int version = 0;
+  int subversion = 0;
+  MPI_Get_version(&version, &subversion);
+  return version == 0 ? "" : fmt::format("{}.{}", version, subversion);
+}
+
 void check_launch() {
   const int size = world_size();
   const auto started = launcher();
   if (!started || started->ranks == size) return;
   // Under srun a step may be larger than a program's world, but separate one-rank jobs are not it.
   if (std::string_view(started->variable) == "SLURM_NTASKS" && size != 1) return;
+  const std::string cause = standard().empty()
+                                ? "this build has no MPI and runs on one rank: configure it with "
+                                  "TESSERA_MPI=ON, then use the mpiexec of that MPI"
+                                : fmt::format(
+                                      "the launcher belongs to another MPI; use the "
+                                      "mpiexec of {}",
+                                      library());
   throw InitError(
       {.problem = fmt::format("the launcher started {} rank(s), but MPI_COMM_WORLD has {}",
                               started->ranks, size),
        .operation = "Environment",
-       .found = fmt::format("{}={} and {}", started->variable, started->ranks, library()),
+       .found = fmt::format("{}={} and MPI {}", started->variable, started->ranks, library()),
        .expected = "one job of all ranks",
-       .hint = fmt::format("the launcher belongs to another MPI; use the mpiexec of {} "
-                           "(mpiexec -n {} PROGRAM), or under Slurm srun --mpi=pmix or --mpi=pmi2",
-                           library(), started->ranks)});
+       .hint = fmt::format("{} (mpiexec -n {} PROGRAM), or under Slurm srun --mpi=pmix or "
+                           "--mpi=pmi2",
+                           cause, started->ranks)});
 }
 
 // The cores this rank may use, divided among the ranks of the node that may use the same ones.
@@ -183,10 +197,7 @@ void Environment::end_within(std::chrono::seconds grace, int exit_code) {
 MpiInfo mpi_info() {
   MpiInfo info;
   info.library = library();
-  int version = 0;
-  int subversion = 0;
-  MPI_Get_version(&version, &subversion);
-  info.standard = fmt::format("{}.{}", version, subversion);
+  info.standard = standard();
   info.cuda_aware = "unknown";
 #if defined(MPIX_CUDA_AWARE_SUPPORT)
   info.cuda_aware = MPIX_Query_cuda_support() != 0 ? "yes" : "no";

@@ -39,7 +39,7 @@ class Environment {
 struct MpiInfo {
   bool initialized = false;
   std::string library;       // first line of MPI_Get_library_version
-  std::string standard;      // "3.1"
+  std::string standard;      // "3.1"; empty in a build without MPI
   std::string thread_level;  // "funneled"
   std::string cuda_aware;    // "yes", "no", "unknown": what the library says
 };

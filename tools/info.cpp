@@ -35,7 +35,8 @@ int run_info(const Session& session) {
   line("kernels", fmt::format("{} in use; built in: {}", instruction_set(),
                               fmt::join(instruction_sets(), ", ")));
   line("CUDA", built_with_cuda() ? "toolkit " + cuda_version() : "not built in");
-  line("MPI", fmt::format("{} (standard {})", mpi.library, mpi.standard));
+  line("MPI", mpi.standard.empty() ? mpi.library
+                                   : fmt::format("{} (standard {})", mpi.library, mpi.standard));
   line("MPI threads", mpi.thread_level);
   line("CUDA-aware MPI", mpi.cuda_aware);
   line("ranks", fmt::format("{}, default mesh {}", session.world.size(),

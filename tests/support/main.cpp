@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // main() of every test program. Rank 0 prints, the others write logs, all ranks end with one code:
-// 0, 1 if a test failed on any rank, 77 if the tests are not for this number of ranks and were
-// skipped, or an exit code of the library. `-r junit -o FILE` writes one file for all ranks.
-// Listing and help start no MPI.
+// 0, 1 if a test failed on any rank, 77 if the tests are not for this number of ranks or their
+// device is missing and were skipped, or an exit code of the library. `-r junit -o FILE` writes one
+// file for all ranks. Listing and help start no MPI.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -11,6 +11,7 @@
 #include "support/junit.hpp"
 #include "support/session.hpp"
 #include "tessera/mesh/environment.hpp"
+#include "tessera/runtime/device.hpp"
 #include "tessera/runtime/error.hpp"
 
 namespace {
@@ -74,16 +75,7 @@ bool launched_as_registered(const char* program) {
   return false;
 }
 
-bool made_for_these_ranks() {
-  const int* count = rank_counts;
-  while (*count != 0 && *count != world->size()) ++count;
-  return *count != 0;
-}
-
-int skip_all(Catch::Session& session) {
-  std::string reason = "for";
-  for (const int* count = rank_counts; *count != 0; ++count) reason += ' ' + std::to_string(*count);
-  reason += " ranks, not " + std::to_string(world->size());
+int skip_all(Catch::Session& session, const std::string& reason) {
   for (const std::string& name : selected_tests(session)) {
     if (world->rank() == 0) std::printf("skipped (%s): %s\n", reason.c_str(), name.c_str());
     report.start(name);
@@ -93,8 +85,30 @@ int skip_all(Catch::Session& session) {
   return kSkipped;
 }
 
+// Why the tests cannot run on this number of ranks; empty if they can.
+std::string wrong_ranks() {
+  std::string reason = "for";
+  for (const int* count = rank_counts; *count != 0; ++count) {
+    if (*count == world->size()) return "";
+    reason += ' ' + std::to_string(*count);
+  }
+  return reason + " ranks, not " + std::to_string(world->size());
+}
+
+// The same of the device that CTest names for the tests of tests/gpu.
+std::string missing_device() {
+  const char* device = std::getenv("TESSERA_TEST_DEVICE");
+  try {
+    if (device != nullptr) tessera::require_device(tessera::parse_device(device));
+  } catch (const tessera::DeviceError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 int run_tests(Catch::Session& session, const std::string& program) {
-  if (!made_for_these_ranks()) return skip_all(session);
+  for (const std::string& reason : {wrong_ranks(), missing_device()})
+    if (!reason.empty()) return skip_all(session, reason);
   begin(program);
   return agree(session.run() == 0 ? 0 : 1).code;
 }

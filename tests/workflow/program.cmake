@@ -5,6 +5,9 @@ function(tessera_program_test name)
   if(NOT arg_SECONDS)
     set(arg_SECONDS 60)
   endif()
+  if(arg_RANKS GREATER 1 AND NOT TESSERA_MPI)
+    return()
+  endif()
   set(launch)
   if(arg_RANKS GREATER 1)
     set(launch ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${arg_RANKS} ${MPIEXEC_PREFLAGS})
@@ -38,6 +41,9 @@ set(one_message "tessera: [A-Za-z]+Error")
 tessera_program_test(version RANKS 1 CODE 0 TEXT "^${PROJECT_VERSION}" ARGS --version)
 tessera_program_test(help RANKS 1 CODE 0 TEXT "parity" ARGS --help)
 tessera_program_test(info RANKS 4 CODE 0 TEXT "ranks +4, default mesh 2x2" ONCE "MPI threads" ARGS info)
+if(NOT TESSERA_MPI)
+  tessera_program_test(no_mpi RANKS 1 CODE 0 TEXT "MPI +none \\(built without\\)\n.*\nranks +1," ARGS info)
+endif()
 tessera_program_test(list RANKS 1 CODE 0 TEXT "triangle_multiplication_incoming" ARGS parity --list)
 tessera_program_test(golden RANKS 4 CODE 0 TEXT "golden" ONCE "4 of 4 hold"
                      ARGS parity --case triangle_* --kind golden)
@@ -87,13 +93,15 @@ tessera_program_test(report_without_file RANKS 1 CODE 2 ONCE "${one_message}[^\n
                      ARGS report ${damaged}/nowhere.json)
 tessera_program_test(report_of_something_else RANKS 1 CODE 2 ONCE "${one_message}[^\n]*not JSON"
                      ARGS report ${golden})
-add_test(NAME workflow.report
-  COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:tessera_program> -DSCRATCH=${CMAKE_CURRENT_BINARY_DIR}/report
-          "-DLAUNCH=${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 4 ${MPIEXEC_PREFLAGS}"
-          -P ${CMAKE_CURRENT_SOURCE_DIR}/report.cmake)
-tessera_launch_environment(environment 4)
-set_tests_properties(workflow.report PROPERTIES PROCESSORS 4 TIMEOUT 150 LABELS "workflow;ranks-4"
-  ENVIRONMENT "${environment}")
+if(TESSERA_MPI)
+  add_test(NAME workflow.report
+    COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:tessera_program> -DSCRATCH=${CMAKE_CURRENT_BINARY_DIR}/report
+            "-DLAUNCH=${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 4 ${MPIEXEC_PREFLAGS}"
+            -P ${CMAKE_CURRENT_SOURCE_DIR}/report.cmake)
+  tessera_launch_environment(environment 4)
+  set_tests_properties(workflow.report PROPERTIES PROCESSORS 4 TIMEOUT 150 LABELS "workflow;ranks-4"
+    ENVIRONMENT "${environment}")
+endif()
 
 # Pages of docs/ and the cases that they are made from.
 function(tessera_page name cases)

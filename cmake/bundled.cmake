@@ -1,0 +1,22 @@
+# Dependencies as headers in the folder TESSERA_DEPS, for machines where nothing can be installed;
+# tools/gpu-bundle.sh packs them. Nothing is looked for anywhere else.
+function(tessera_bundled target marker)
+  if(NOT EXISTS ${TESSERA_DEPS}/${marker})
+    message(FATAL_ERROR "TESSERA_DEPS=${TESSERA_DEPS} has no ${marker}: tools/gpu-bundle.sh packs it")
+  endif()
+  add_library(${target} INTERFACE IMPORTED)
+  target_include_directories(${target} INTERFACE ${TESSERA_DEPS})
+endfunction()
+
+get_filename_component(TESSERA_DEPS "${TESSERA_DEPS}" ABSOLUTE BASE_DIR ${PROJECT_SOURCE_DIR})
+tessera_bundled(Eigen3::Eigen Eigen/Core)
+tessera_bundled(fmt::fmt fmt/format.h)
+target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY)
+tessera_bundled(nlohmann_json::nlohmann_json nlohmann/json.hpp)
+tessera_bundled(CLI11::CLI11 CLI/CLI.hpp)
+if(TESSERA_TESTS)
+  tessera_bundled(Catch2::Catch2 catch2/catch.hpp)
+endif()
+set(TESSERA_RANDOM123_INCLUDE_DIR ${TESSERA_DEPS})
+set(TESSERA_XXHASH_INCLUDE_DIR ${TESSERA_DEPS})
+set(Eigen3_VERSION "in ${TESSERA_DEPS}")
