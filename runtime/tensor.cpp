@@ -107,6 +107,16 @@ Tensor Tensor::wrap(void* data, Shape shape, Strides strides, DType dtype, Devic
     throw StrideError({.problem = "shape and strides differ in length",
                        .operation = "Tensor::wrap",
                        .found = fmt::format("{} and {}", shape.size(), strides.size())});
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] < 0)
+      throw ShapeError(
+          {.problem = "negative size", .operation = "Tensor::wrap", .found = format_shape(shape)});
+    if (strides[d] < 0)
+      throw StrideError({.problem = "negative strides are not supported",
+                         .operation = "Tensor::wrap",
+                         .found = format_shape(strides),
+                         .hint = "begin at the lowest address, or hand over a copy"});
+  }
   Tensor t;
   t.dtype_ = dtype;
   t.shape_ = std::move(shape);
@@ -118,6 +128,26 @@ Tensor Tensor::wrap(void* data, Shape shape, Strides strides, DType dtype, Devic
   t.storage_ = std::make_shared<Storage>(data, device, bytes, std::move(owner));
   return t;
 }
+
+namespace {
+// An element of its own for each index: in the order of the strides, each steps over all that the
+// smaller ones reach. Strides that interleave without meeting are not seen as such.
+bool has_own_elements(const Shape& shape, const Strides& strides) {
+  std::vector<std::size_t> dims;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] == 0) return true;
+    if (shape[d] > 1) dims.push_back(d);
+  }
+  std::sort(dims.begin(), dims.end(),
+            [&](std::size_t a, std::size_t b) { return strides[a] < strides[b]; });
+  std::int64_t reached = 0;
+  for (const std::size_t d : dims) {
+    if (strides[d] <= reached) return false;
+    reached += (shape[d] - 1) * strides[d];
+  }
+  return true;
+}
+}  // namespace
 
 Device Tensor::device() const {
   return storage_ ? storage_->device() : cpu_device;
@@ -345,13 +375,12 @@ std::uint64_t Tensor::version() const {
   return storage_ ? storage_->version.load() : 0;
 }
 void Tensor::bump_version() const {
-  for (std::size_t d = 0; d < shape_.size(); ++d)
-    if (shape_[d] > 1 && strides_[d] == 0 && numel() > 0)
-      throw StrideError({.problem = "an expanded view cannot be written",
-                         .operation = "a write in place",
-                         .found = format_shape(shape_) + " with strides " + format_shape(strides_),
-                         .expected = "an element of its own for each index",
-                         .hint = "call contiguous() first"});
+  if (!has_own_elements(shape_, strides_))
+    throw StrideError({.problem = "an expanded view cannot be written",
+                       .operation = "a write in place",
+                       .found = format_shape(shape_) + " with strides " + format_shape(strides_),
+                       .expected = "an element of its own for each index",
+                       .hint = "call contiguous() first"});
   ++storage_->version;
 }
 
