@@ -82,12 +82,12 @@ void run_layer_norm(LayerNormArgs args, const Tensor& x, const Tensor& weight, c
 
 // Sums over rows: body(range, partial sums) for fixed blocks of rows, each with sums of its own
 // [sums.size(), channels], which are then added to `sums` in the order of the blocks; so the number
-// of threads does not matter. On other devices one block, whose kernel sees to that.
+// of threads does not matter. On a GPU one block, whose kernel sees to that.
 void sum_over_rows(Device device, std::int64_t rows, std::initializer_list<Tensor> sums,
                    const std::function<void(Range, const std::vector<void*>&)>& body) {
   constexpr std::int64_t most_blocks = 64;
   std::int64_t block = std::max<std::int64_t>(1024, (rows + most_blocks - 1) / most_blocks);
-  if (device.kind == DeviceKind::cuda) block = rows;
+  if (is_gpu(device)) block = rows;
   if (rows <= block) {
     std::vector<void*> direct;
     for (const Tensor& sum : sums) direct.push_back(sum.data());

@@ -6,11 +6,6 @@
 namespace tessera::TESSERA_KERNELS_NAMESPACE {
 namespace {
 
-template <class A>
-A* at(const Strided& x, std::int64_t group, std::int64_t query) {
-  return pointer<A>(x.data) + group * x.strides[0] + query * x.strides[1];
-}
-
 // A term's values in A, a block of keys at a time: in place if they are that, else through a
 // buffer, which holds zeros for an absent one.
 template <class A>

@@ -148,7 +148,7 @@ void transpose(const ElementwiseArgs& args, Range blocks) {
 namespace {
 
 template <class State>
-State reduce_with(const ElementwiseArgs& loop, bool two, Range elements) {
+State reduce_with(const ElementwiseArgs& loop, Range elements) {
   const int last = loop.ndim - 1;
   State state;
   for_each_run(loop, elements, [&](const std::int64_t* offsets, std::int64_t length) {
@@ -156,7 +156,7 @@ State reduce_with(const ElementwiseArgs& loop, bool two, Range elements) {
     for (std::int64_t i = 0; i < length; i += kBlock) {
       const std::int64_t n = smaller(kBlock, length - i);
       const double* in[2] = {buffers[0], buffers[0]};
-      for (int o = 0; o < (two ? 2 : 1); ++o) {
+      for (int o = 0; o < State::kOperands; ++o) {
         const std::int64_t stride = loop.in[o].strides[last];
         in[o] = load_run<double>(loop.in[o], offsets[o + 1] + i * stride, stride, n, buffers[o]);
       }
@@ -169,18 +169,9 @@ State reduce_with(const ElementwiseArgs& loop, bool two, Range elements) {
 }  // namespace
 
 Reduced reduce(const ReduceArgs& args, Range elements) {
-  switch (args.op) {
-    case Reduction::max_abs:
-      return {{reduce_with<MaxAbs>(args.loop, false, elements).value, 0}};
-    case Reduction::sum_of_squares:
-      return {{reduce_with<SumOfSquares>(args.loop, false, elements).value, 0}};
-    case Reduction::not_finite:
-      return {{reduce_with<NotFinite>(args.loop, false, elements).value, 0}};
-    default:
-      break;
-  }
-  const auto state = reduce_with<MaxDifference>(args.loop, true, elements);
-  return {{state.difference.value, state.reference.value}};
+  return with_reduction(args.op, [&](auto state) {
+    return reduce_with<typename decltype(state)::type>(args.loop, elements).result();
+  });
 }
 
 }  // namespace tessera::TESSERA_KERNELS_NAMESPACE

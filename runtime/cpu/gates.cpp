@@ -47,27 +47,14 @@ void blocks_of(const GateArgs& args, Range blocks) {
   }
 }
 
-template <class Body>
-void with_body(const GateArgs& args, Range blocks) {
-  with_floating(args.dtype,
-                [&](auto type) { blocks_of<Body, typename decltype(type)::type>(args, blocks); });
-}
-
 }  // namespace
 
 void gate(const GateArgs& args, Range blocks) {
-  switch (args.op) {
-    case Gate::gated_product:
-      return with_body<GatedProduct>(args, blocks);
-    case Gate::gated_product_backward:
-      return with_body<GatedProductBackward>(args, blocks);
-    case Gate::sigmoid_gate_backward:
-      return with_body<SigmoidGateBackward>(args, blocks);
-    case Gate::silu_product:
-      return with_body<SiluProduct>(args, blocks);
-    case Gate::silu_product_backward:
-      return with_body<SiluProductBackward>(args, blocks);
-  }
+  with_gate(args.op, [&](auto body) {
+    with_floating(args.dtype, [&](auto type) {
+      blocks_of<typename decltype(body)::type, typename decltype(type)::type>(args, blocks);
+    });
+  });
 }
 
 }  // namespace tessera::TESSERA_KERNELS_NAMESPACE

@@ -11,23 +11,6 @@ namespace {
 // of differing layout go by channel with strides.
 constexpr std::int64_t kRowBlock = 64;
 
-template <class T>
-struct View {
-  T* data;
-  std::int64_t row_stride;
-  std::int64_t channel_stride;
-  T& at(std::int64_t row, std::int64_t channel) const {
-    return data[row * row_stride + channel * channel_stride];
-  }
-};
-template <class T>
-View<T> view(const Rows& rows) {
-  return {pointer<T>(rows.data), rows.row_stride, rows.channel_stride};
-}
-bool by_row(const Rows& x) {
-  return x.row_stride == 1 && x.channel_stride != 1;
-}
-
 // One row; `unit` promises a channel stride of 1, known at compile time.
 template <class T, bool unit>
 struct Row {
@@ -39,30 +22,6 @@ template <bool unit, class T>
 Row<T, unit> row_of(const View<T>& x, std::int64_t row) {
   return {x.data + row * x.row_stride, x.channel_stride};
 }
-
-template <class T>
-struct Forward {
-  using A = Acc<T>;
-  View<T> x, y;
-  std::int64_t channels;
-  A eps;
-  bool given;
-  const A* weight;
-  const A* bias;
-  A* mean;
-  A* rstd;
-
-  explicit Forward(const LayerNormArgs& args)
-      : x(view<T>(args.x)),
-        y(view<T>(args.y)),
-        channels(args.channels),
-        eps(static_cast<A>(args.eps)),
-        given(args.given_statistics),
-        weight(pointer<A>(args.weight)),
-        bias(pointer<A>(args.bias)),
-        mean(pointer<A>(args.mean)),
-        rstd(pointer<A>(args.rstd)) {}
-};
 
 // Sum over the channels of term(x[c]).
 template <bool unit, class T, class Term>
@@ -76,7 +35,7 @@ Acc<T> sum_row(const Row<T, unit>& x, std::int64_t channels, const Term& term) {
 // One sum after the other for several rows, then the rest for all of them at once: no row waits for
 // its own mean or root.
 template <bool unit, class T>
-void statistics_by_channel(const Forward<T>& f, std::int64_t first, std::int64_t n) {
+void statistics_by_channel(const LayerNorm<T>& f, std::int64_t first, std::int64_t n) {
   using A = Acc<T>;
   const auto channels = static_cast<A>(f.channels);
   A* mean = f.mean + first;
@@ -96,7 +55,7 @@ void statistics_by_channel(const Forward<T>& f, std::int64_t first, std::int64_t
 }
 
 template <bool unit, class T>
-void forward_by_channel(const Forward<T>& f, Range rows) {
+void forward_by_channel(const LayerNorm<T>& f, Range rows) {
   using A = Acc<T>;
   const A* weight = f.weight;
   const A* bias = f.bias;
@@ -130,7 +89,7 @@ void sum_channels(std::int64_t channels, std::int64_t n, A* sums, const Term& te
 }
 
 template <class T>
-void statistics_by_row(const Forward<T>& f, std::int64_t first, std::int64_t n) {
+void statistics_by_row(const LayerNorm<T>& f, std::int64_t first, std::int64_t n) {
   using A = Acc<T>;
   const auto channels = static_cast<A>(f.channels);
   const T* x = f.x.data + first;
@@ -152,7 +111,7 @@ void statistics_by_row(const Forward<T>& f, std::int64_t first, std::int64_t n) 
 }
 
 template <class T>
-void forward_by_row(const Forward<T>& f, Range rows) {
+void forward_by_row(const LayerNorm<T>& f, Range rows) {
   for (std::int64_t first = rows.begin; first < rows.end; first += kRowBlock) {
     const std::int64_t n = smaller(kRowBlock, rows.end - first);
     if (!f.given) statistics_by_row(f, first, n);
@@ -170,31 +129,8 @@ void forward_by_row(const Forward<T>& f, Range rows) {
   }
 }
 
-template <class T>
-struct Backward {
-  using A = Acc<T>;
-  View<T> dy, x, dx;
-  std::int64_t channels;
-  const A* weight;
-  const A* mean;
-  const A* rstd;
-  A* dweight;
-  A* dbias;
-
-  explicit Backward(const LayerNormBackwardArgs& args)
-      : dy(view<T>(args.dy)),
-        x(view<T>(args.x)),
-        dx(view<T>(args.dx)),
-        channels(args.channels),
-        weight(pointer<A>(args.weight)),
-        mean(pointer<A>(args.mean)),
-        rstd(pointer<A>(args.rstd)),
-        dweight(pointer<A>(args.dweight)),
-        dbias(pointer<A>(args.dbias)) {}
-};
-
 template <bool unit, class T>
-void backward_by_channel(const Backward<T>& b, Range rows) {
+void backward_by_channel(const LayerNormBackward<T>& b, Range rows) {
   using A = Acc<T>;
   const A* weight = b.weight;
   A* dweight = b.dweight;
@@ -226,7 +162,7 @@ void backward_by_channel(const Backward<T>& b, Range rows) {
 }
 
 template <class T>
-void backward_block_by_row(const Backward<T>& b, std::int64_t first, std::int64_t n) {
+void backward_block_by_row(const LayerNormBackward<T>& b, std::int64_t first, std::int64_t n) {
   using A = Acc<T>;
   const A* mean = b.mean + first;
   const A* rstd = b.rstd + first;
@@ -283,7 +219,7 @@ void add_rows(const SumRowsArgs& args, Range rows) {
 
 void layer_norm(const LayerNormArgs& args, Range rows) {
   with_floating(args.dtype, [&](auto type) {
-    const Forward<typename decltype(type)::type> f(args);
+    const LayerNorm<typename decltype(type)::type> f(args);
     if (by_row(args.x) && by_row(args.y))
       forward_by_row(f, rows);
     else if (args.x.channel_stride == 1 && args.y.channel_stride == 1)
@@ -295,7 +231,7 @@ void layer_norm(const LayerNormArgs& args, Range rows) {
 
 void layer_norm_backward(const LayerNormBackwardArgs& args, Range rows) {
   with_floating(args.dtype, [&](auto type) {
-    const Backward<typename decltype(type)::type> b(args);
+    const LayerNormBackward<typename decltype(type)::type> b(args);
     if (by_row(args.dy) && by_row(args.x) && by_row(args.dx))
       for (std::int64_t first = rows.begin; first < rows.end; first += kRowBlock)
         backward_block_by_row(b, first, smaller(kRowBlock, rows.end - first));

@@ -85,20 +85,4 @@ void store_run(const A* values, const Strided& operand, std::int64_t offset, std
   });
 }
 
-// Calls body(Type<U>{}) with the unsigned integer as wide as an element: moves bits, not values.
-template <class Body>
-void with_bits(DType dtype, Body&& body) {
-  with_any(dtype, [&](auto type) {
-    constexpr auto bytes = sizeof(typename decltype(type)::type);
-    if constexpr (bytes == 8)
-      body(Type<std::uint64_t>{});
-    else if constexpr (bytes == 4)
-      body(Type<std::uint32_t>{});
-    else if constexpr (bytes == 2)
-      body(Type<std::uint16_t>{});
-    else
-      body(Type<std::uint8_t>{});
-  });
-}
-
 }  // namespace tessera::TESSERA_KERNELS_NAMESPACE

@@ -7,6 +7,11 @@
 
 namespace tessera::TESSERA_KERNELS_NAMESPACE {
 
+template <class A>
+TESSERA_HD inline A* at(const Strided& x, std::int64_t group, std::int64_t query) {
+  return static_cast<A*>(x.data) + group * x.strides[0] + query * x.strides[1];
+}
+
 // What a mask or a bias adds to a logit.
 template <class A>
 struct Term {

@@ -129,24 +129,32 @@ inline void with_arithmetic(DType dtype, Body&& body) {
   body(Type<float>{});
 }
 
-// Reductions: `add` brings in one pair of elements, `join` another partial result.
+// Scalar reductions: `add` brings in one pair of elements, of which `kOperands` are read, `join`
+// another partial result.
 struct MaxAbs {
+  static constexpr int kOperands = 1;
   double value = 0;
   TESSERA_HD void add(double a, double) { join({a < 0 ? -a : a}); }
   TESSERA_HD void join(MaxAbs other) { value = maximum(other.value, value); }
+  Reduced result() const { return {{value, 0}}; }
 };
 struct SumOfSquares {
+  static constexpr int kOperands = 1;
   double value = 0;
   TESSERA_HD void add(double a, double) { value += a * a; }
   TESSERA_HD void join(SumOfSquares other) { value += other.value; }
+  Reduced result() const { return {{value, 0}}; }
 };
 // 1 as soon as one element is not finite: only for those a - a differs from 0.
 struct NotFinite {
+  static constexpr int kOperands = 1;
   double value = 0;
   TESSERA_HD void add(double a, double) { value = a - a == 0 ? value : 1; }
   TESSERA_HD void join(NotFinite other) { value = other.value > value ? other.value : value; }
+  Reduced result() const { return {{value, 0}}; }
 };
 struct MaxDifference {
+  static constexpr int kOperands = 2;
   MaxAbs difference;
   MaxAbs reference;
   TESSERA_HD void add(double a, double b) {
@@ -157,6 +165,23 @@ struct MaxDifference {
     difference.join(other.difference);
     reference.join(other.reference);
   }
+  Reduced result() const { return {{difference.value, reference.value}}; }
 };
+
+// reduce(Type<State>{}) with the state of the reduction.
+template <class Reduce>
+inline Reduced with_reduction(Reduction op, Reduce&& reduce) {
+  switch (op) {
+    case Reduction::max_abs:
+      return reduce(Type<MaxAbs>{});
+    case Reduction::sum_of_squares:
+      return reduce(Type<SumOfSquares>{});
+    case Reduction::not_finite:
+      return reduce(Type<NotFinite>{});
+    case Reduction::max_difference:
+      break;
+  }
+  return reduce(Type<MaxDifference>{});
+}
 
 }  // namespace tessera::TESSERA_KERNELS_NAMESPACE

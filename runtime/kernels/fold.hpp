@@ -10,17 +10,17 @@ namespace tessera::TESSERA_KERNELS_NAMESPACE {
 // The value that no other exceeds upwards or downwards.
 template <class A>
 TESSERA_HD inline A lowest() {
-  if constexpr (is_same<A, double>)
-    return -__builtin_huge_val();
-  else
+  if constexpr (is_same<A, std::int64_t>)
     return bits_as<A>(std::uint64_t{1} << 63);
+  else
+    return -static_cast<A>(__builtin_huge_val());
 }
 template <class A>
 TESSERA_HD inline A highest() {
-  if constexpr (is_same<A, double>)
-    return __builtin_huge_val();
-  else
+  if constexpr (is_same<A, std::int64_t>)
     return bits_as<A>(~(std::uint64_t{1} << 63));
+  else
+    return static_cast<A>(__builtin_huge_val());
 }
 
 template <class A>

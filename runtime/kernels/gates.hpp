@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tessera/runtime/kernels/math.hpp"
+#include "tessera/runtime/kernels/table.hpp"
 
 namespace tessera::TESSERA_KERNELS_NAMESPACE {
 
@@ -59,5 +60,22 @@ struct SiluProductBackward {  // u, w, dy -> du, dw, y
     out[2] = silu * in[1];
   }
 };
+
+// Calls body(Type<...>{}) with the gate's body.
+template <class Body>
+inline void with_gate(Gate op, Body&& body) {
+  switch (op) {
+    case Gate::gated_product:
+      return body(Type<GatedProduct>{});
+    case Gate::gated_product_backward:
+      return body(Type<GatedProductBackward>{});
+    case Gate::sigmoid_gate_backward:
+      return body(Type<SigmoidGateBackward>{});
+    case Gate::silu_product:
+      return body(Type<SiluProduct>{});
+    case Gate::silu_product_backward:
+      return body(Type<SiluProductBackward>{});
+  }
+}
 
 }  // namespace tessera::TESSERA_KERNELS_NAMESPACE

@@ -1,10 +1,76 @@
 // SPDX-License-Identifier: MIT
-// Bodies of the layer norm, one element or one row's statistics each.
+// Operands of the layer norm, and its bodies: one element or one row's statistics each.
 #pragma once
 
 #include "tessera/runtime/kernels/math.hpp"
+#include "tessera/runtime/kernels/table.hpp"
 
 namespace tessera::TESSERA_KERNELS_NAMESPACE {
+
+template <class T>
+struct View {
+  T* data;
+  std::int64_t row_stride;
+  std::int64_t channel_stride;
+  TESSERA_HD T& at(std::int64_t row, std::int64_t channel) const {
+    return data[row * row_stride + channel * channel_stride];
+  }
+};
+template <class T>
+inline View<T> view(const Rows& rows) {
+  return {static_cast<T*>(rows.data), rows.row_stride, rows.channel_stride};
+}
+// Neighbouring rows are neighbours in memory.
+inline bool by_row(const Rows& x) {
+  return x.row_stride == 1 && x.channel_stride != 1;
+}
+
+template <class T>
+struct LayerNorm {
+  using A = Acc<T>;
+  View<T> x, y;
+  std::int64_t channels;
+  A eps;
+  bool given;
+  const A* weight;
+  const A* bias;
+  A* mean;
+  A* rstd;
+
+  explicit LayerNorm(const LayerNormArgs& args)
+      : x(view<T>(args.x)),
+        y(view<T>(args.y)),
+        channels(args.channels),
+        eps(static_cast<A>(args.eps)),
+        given(args.given_statistics),
+        weight(static_cast<const A*>(args.weight)),
+        bias(static_cast<const A*>(args.bias)),
+        mean(static_cast<A*>(args.mean)),
+        rstd(static_cast<A*>(args.rstd)) {}
+};
+
+template <class T>
+struct LayerNormBackward {
+  using A = Acc<T>;
+  View<T> dy, x, dx;
+  std::int64_t channels;
+  const A* weight;
+  const A* mean;
+  const A* rstd;
+  A* dweight;
+  A* dbias;
+
+  explicit LayerNormBackward(const LayerNormBackwardArgs& args)
+      : dy(view<T>(args.dy)),
+        x(view<T>(args.x)),
+        dx(view<T>(args.dx)),
+        channels(args.channels),
+        weight(static_cast<const A*>(args.weight)),
+        mean(static_cast<const A*>(args.mean)),
+        rstd(static_cast<const A*>(args.rstd)),
+        dweight(static_cast<A*>(args.dweight)),
+        dbias(static_cast<A*>(args.dbias)) {}
+};
 
 template <class A>
 struct RowStatistics {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Scalars of kernels: conversions between element types, and the type in which each is computed.
-// Everything here is inline and lives in a namespace of its own per instruction set (and one for
-// CUDA), so that the linker can never pick code compiled for another processor.
+// Everything here is inline and lives in a namespace of its own per instruction set (and per kind
+// of GPU), so that the linker can never pick code compiled for another processor.
 #pragma once
 
 #include <cstdint>
@@ -121,6 +121,21 @@ inline void with_any(DType dtype, Body&& body) {
   if (dtype == DType::i32) return body(Type<std::int32_t>{});
   if (dtype == DType::boolean) return body(Type<std::uint8_t>{});
   with_floating(dtype, static_cast<Body&&>(body));
+}
+// With the unsigned integer as wide as an element: moves bits, not values.
+template <class Body>
+inline void with_bits(DType dtype, Body&& body) {
+  with_any(dtype, [&](auto type) {
+    constexpr auto bytes = sizeof(typename decltype(type)::type);
+    if constexpr (bytes == 8)
+      body(Type<std::uint64_t>{});
+    else if constexpr (bytes == 4)
+      body(Type<std::uint32_t>{});
+    else if constexpr (bytes == 2)
+      body(Type<std::uint16_t>{});
+    else
+      body(Type<std::uint8_t>{});
+  });
 }
 
 }  // namespace tessera::TESSERA_KERNELS_NAMESPACE

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
-// How CUDA kernels address the elements of a loop (kernels/table.hpp).
+// How kernels address the elements of a loop (kernels/table.hpp).
 #pragma once
 
-#include "tessera/runtime/gpu/cuda/launch.cuh"
+#include "tessera/runtime/gpu/launch.hpp"
+#include "tessera/runtime/kernels/scalar.hpp"
 
-namespace tessera::gpu_cuda {
+namespace tessera::TESSERA_GPU_NAMESPACE {
 
 struct Offsets {
   std::int64_t out;
   std::int64_t in[3];
 };
-
-inline __device__ Offsets offsets_of(const ElementwiseArgs& args, std::int64_t element) {
+TESSERA_DEVICE Offsets offsets_of(const ElementwiseArgs& args, std::int64_t element) {
   Offsets at{0, {0, 0, 0}};
   for (int d = args.ndim - 1; d >= 0; --d) {
     const std::int64_t rest = d > 0 ? element / args.sizes[d] : 0;
@@ -23,9 +23,9 @@ inline __device__ Offsets offsets_of(const ElementwiseArgs& args, std::int64_t e
   return at;
 }
 
-// with_any (kernels/scalar.hpp) of the device.
+// with_any (kernels/scalar.hpp) on the device.
 template <class Body>
-__device__ void with_element(DType dtype, Body&& body) {
+TESSERA_DEVICE void with_element(DType dtype, Body&& body) {
   switch (dtype) {
     case DType::f64:
       return body(Type<double>{});
@@ -43,7 +43,7 @@ __device__ void with_element(DType dtype, Body&& body) {
 }
 
 template <class A>
-__device__ A read(const Strided& operand, std::int64_t at) {
+TESSERA_DEVICE A read(const Strided& operand, std::int64_t at) {
   A value{};
   with_element(operand.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
@@ -53,31 +53,11 @@ __device__ A read(const Strided& operand, std::int64_t at) {
 }
 
 template <class A>
-__device__ void write(const Strided& operand, std::int64_t at, A value) {
+TESSERA_DEVICE void write(const Strided& operand, std::int64_t at, A value) {
   with_element(operand.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     static_cast<T*>(operand.data)[at] = convert<T>(value);
   });
 }
 
-inline __device__ std::int64_t first_item() {
-  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-inline __device__ std::int64_t item_step() {
-  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-}
-
-// The states of a block's threads joined, in thread 0; all of its threads call this.
-template <class State>
-__device__ State join_block(const State& own) {
-  alignas(State) __shared__ unsigned char storage[kThreads * sizeof(State)];
-  State* states = reinterpret_cast<State*>(storage);
-  states[threadIdx.x] = own;
-  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) states[threadIdx.x].join(states[threadIdx.x + half]);
-  }
-  return states[threadIdx.x];
-}
-
-}  // namespace tessera::gpu_cuda
+}  // namespace tessera::TESSERA_GPU_NAMESPACE
