@@ -176,12 +176,14 @@ std::optional<Communicator::Arrived> Communicator::probe(int tag) const {
 
 bool Communicator::Request::test() {
   if (!state_) return true;
-  int done = 0;
-  check(MPI_Testall(static_cast<int>(state_->chunks.size()), state_->chunks.data(), &done,
-                    MPI_STATUSES_IGNORE),
-        "MPI_Testall");
-  if (done != 0) state_.reset();
-  return done != 0;
+  for (MPI_Request& chunk :
+       state_->chunks) {  // MPI_Testall knows no communicator whose errors return
+    int done = 0;
+    check(MPI_Test(&chunk, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done == 0) return false;
+  }
+  state_.reset();
+  return true;
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/door.hpp"
@@ -262,10 +263,13 @@ DeviceMesh::State::State(Communicator comm, int own_rank, MeshShape mesh_shape, 
   set_shape(mesh_shape);
 }
 
-// Messages of an operation that was given up may still arrive: their buffers outlive the mesh.
+// Messages of an operation that was given up may still arrive: their buffers outlive the mesh, and
+// so does the communicator, since MPI may give the identity of a freed one to the next, which would
+// then receive them.
 DeviceMesh::State::~State() {
-  static auto* const kept = new std::vector<Transfer>;
-  for (Transfer& t : stranded) kept->push_back(std::move(t));
+  if (unfinished.empty()) return;
+  static auto* const kept = new std::vector<std::pair<Communicator, std::vector<Transfer>>>;
+  kept->emplace_back(std::move(communicator), std::move(stranded));
 }
 
 void DeviceMesh::State::set_shape(MeshShape mesh_shape) {

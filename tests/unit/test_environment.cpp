@@ -78,6 +78,7 @@ TEST_CASE("a launcher that disagrees with the world is found", "[environment]") 
 
 TEST_CASE("Slurm's task count matters only under srun with separate worlds", "[environment]") {
   const Variable ours("OMPI_COMM_WORLD_SIZE", nullptr);
+  const Variable of_mpich("PMI_SIZE", nullptr);
   const Variable tasks("SLURM_NTASKS", std::to_string(test_ranks() + 3).c_str());
   make_environment();  // in an allocation, started by mpirun
   const Variable process("SLURM_PROCID", "0");
