@@ -2,7 +2,7 @@
 if(TESSERA_MPI)
   set(MPI_CXX_SKIP_MPICXX ON)            # the C interface only
   set(MPI_DETERMINE_LIBRARY_VERSION ON)  # which MPI it is, for the launch settings of the tests
-  find_package(MPI REQUIRED COMPONENTS CXX)
+  find_package(MPI 3.0 REQUIRED COMPONENTS CXX)
   include(${CMAKE_CURRENT_LIST_DIR}/launcher.cmake)
 endif()
 # tessera_use_mpi(<target> PRIVATE|PUBLIC): mpi.h, of the MPI or of one rank.

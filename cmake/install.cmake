@@ -4,7 +4,6 @@ if(NOT TESSERA_INSTALL)
   return()
 endif()
 include(CMakePackageConfigHelpers)
-include(GNUInstallDirs)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
 
 install(TARGETS tessera tessera_shared EXPORT tesseraTargets
@@ -26,10 +25,16 @@ foreach(folder IN ITEMS runtime mesh autodiff layers)
           REGEX "/runtime/[a-z]+$" EXCLUDE
           REGEX "/(runtime/check|runtime/out_of_memory|mesh/door|mesh/traffic)[.]hpp$" EXCLUDE)
 endforeach()
+install(FILES ${PROJECT_BINARY_DIR}/include/tessera/version.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera COMPONENT devel)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 install(FILES tools/mpi_env.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera COMPONENT scripts)
 install(DIRECTORY tools/cluster DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera COMPONENT scripts
         USE_SOURCE_PERMISSIONS)
+if(TESSERA_TESTS)
+  install(DIRECTORY tests/golden DESTINATION ${TESSERA_INSTALL_TESTSDIR}
+          COMPONENT tests EXCLUDE_FROM_ALL)
+endif()
 
 install(EXPORT tesseraTargets NAMESPACE tessera:: DESTINATION ${package_dir} COMPONENT devel)
 export(EXPORT tesseraTargets NAMESPACE tessera:: FILE ${PROJECT_BINARY_DIR}/tesseraTargets.cmake)
@@ -45,3 +50,20 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmak
 install(FILES ${PROJECT_BINARY_DIR}/tesseraConfig.cmake
               ${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake
         DESTINATION ${package_dir} COMPONENT devel)
+
+# For builds without CMake.
+file(RELATIVE_PATH prefix_from_pc ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+string(REGEX REPLACE "/$" "" prefix_from_pc "${prefix_from_pc}")
+get_target_property(definitions tessera INTERFACE_COMPILE_DEFINITIONS)
+set(pc_definitions "")
+if(definitions)
+  list(TRANSFORM definitions PREPEND " -D" OUTPUT_VARIABLE pc_definitions)
+  string(JOIN "" pc_definitions ${pc_definitions})
+endif()
+set(pc_libraries "")
+if(TESSERA_CUDA)
+  set(pc_libraries " -lcudart -lcublas")
+endif()
+configure_file(cmake/tessera.pc.in ${PROJECT_BINARY_DIR}/tessera.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/tessera.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT devel)

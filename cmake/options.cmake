@@ -2,7 +2,7 @@
 # the instruction set is chosen at run time.
 option(TESSERA_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(TESSERA_TEST_HOOKS "Deliberate mistakes that the mutation tests switch on" ${TESSERA_TESTS})
-option(TESSERA_TOOLS "Build the program tessera" ON)
+option(TESSERA_TOOLS "Build the program tessera" ${PROJECT_IS_TOP_LEVEL})
 option(TESSERA_MPI "Messages between ranks; without it one rank and no MPI" ON)
 option(TESSERA_ASSERTIONS "Check internal invariants (presets debug, audit and asan)" OFF)
 option(TESSERA_WERROR "Treat warnings in our own code as errors" ${PROJECT_IS_TOP_LEVEL})
@@ -30,6 +30,19 @@ if(NOT DEFINED TESSERA_CUDA)
   endif()
 endif()
 option(TESSERA_CUDA "Build the CUDA device" ${has_cuda})
+
+if(TESSERA_INSTALL)
+  include(GNUInstallDirs)
+  set(TESSERA_INSTALL_TESTSDIR ${CMAKE_INSTALL_LIBEXECDIR}/tessera/tests)
+  # Installed programs find our library wherever the prefix is, and those of others where they were.
+  set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+  if(BUILD_SHARED_LIBS)
+    foreach(folder IN ITEMS ${CMAKE_INSTALL_BINDIR} ${TESSERA_INSTALL_TESTSDIR}/level)
+      file(RELATIVE_PATH up ${CMAKE_INSTALL_PREFIX}/${folder} ${CMAKE_INSTALL_FULL_LIBDIR})
+      list(APPEND CMAKE_INSTALL_RPATH $ORIGIN/${up})
+    endforeach()
+  endif()
+endif()
 
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)

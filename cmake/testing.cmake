@@ -37,6 +37,10 @@ function(tessera_test_program variable target)
   target_precompile_headers(${target} REUSE_FROM tessera_test_support)
   tessera_test_options(${target})
   add_dependencies(tests.${level} ${target})
+  if(TESSERA_INSTALL)
+    install(TARGETS ${target} RUNTIME DESTINATION ${TESSERA_INSTALL_TESTSDIR}/${level}
+            COMPONENT tests EXCLUDE_FROM_ALL)
+  endif()
 endfunction()
 
 # The numbers on the line `// ranks: 1 4 6` of a source that this build can run on.

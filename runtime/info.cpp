@@ -5,6 +5,7 @@
 
 #include "tessera/runtime/gpu/device.hpp"
 #include "tessera/runtime/kernels/dispatch.hpp"
+#include "tessera/version.h"
 
 namespace tessera {
 

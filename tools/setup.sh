@@ -51,6 +51,8 @@ if [ "${1:-}" = "--checks" ]; then
   need "shellcheck"                 "checks of the scripts"              has_program shellcheck
   need "python3"                    "checks of sources and documentation" has_program python3
   need "doxygen"                    "API reference"                      has_program doxygen
+  need "pkg-config"                 "the package without CMake"          has_program pkg-config
+  need "dpkg-dev"                   "dependencies of Debian packages"    has_program dpkg-shlibdeps
 fi
 
 if [ ${#missing[@]} -gt 0 ]; then

@@ -2,7 +2,8 @@
 # build/PRESET/tests/workflow/installed/prefix, moved there from where it was installed.
 set(TESSERA_INSTALLED ${CMAKE_CURRENT_BINARY_DIR}/installed)
 add_test(NAME workflow.installed
-  COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -DINSTALLED=${TESSERA_INSTALLED}
+  COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -DSOURCE=${PROJECT_SOURCE_DIR}
+          -DINSTALLED=${TESSERA_INSTALLED}
           -P ${CMAKE_CURRENT_SOURCE_DIR}/install.cmake)
 set_tests_properties(workflow.installed PROPERTIES
   LABELS "workflow;ranks-1" TIMEOUT 120 FIXTURES_SETUP installed)
@@ -41,20 +42,6 @@ function(tessera_installed_run name run)
     LABELS "workflow;ranks-${arg_RANKS}" PROCESSORS ${arg_RANKS} TIMEOUT 90
     FIXTURES_REQUIRED built.${name} ENVIRONMENT "${environment}")
 endfunction()
-
-set(said "tessera ${PROJECT_VERSION}: mesh dp=1 cp0=1 cp1=1, value 7")
-foreach(kind IN ITEMS static shared)
-  tessera_installed_project(install.${kind} SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/installed_user
-                            OPTIONS -DUSER_LINKS=tessera::tessera_${kind})
-  tessera_installed_run(install.${kind} run RANKS 1 CODE 0 TEXT "${said}" PROGRAM user)
-endforeach()
-# Every installed header, each on its own.
-tessera_installed_project(install.headers SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/installed_user
-                          OPTIONS -DUSER_CHECKS_HEADERS=ON)
-# The build tree, without installation.
-tessera_installed_project(install.build_tree SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/installed_user
-                          OPTIONS -Dtessera_DIR=${PROJECT_BINARY_DIR})
-tessera_installed_run(install.build_tree run RANKS 1 CODE 0 TEXT "${said}" PROGRAM user)
 
 # The first program of docs/getting-started.md says the same on any mesh.
 tessera_installed_project(first SOURCE ${PROJECT_SOURCE_DIR}/tools/examples/cpp_first)

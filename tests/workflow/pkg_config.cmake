@@ -1,0 +1,35 @@
+# cmake -DPREFIX=... -DKIND=static|shared -DSOURCE=main.cpp -DSCRATCH=... -DPKG_CONFIG=...
+#       -DCOMPILER=... -DFLAGS=... -DEXPECT=regex -P pkg_config.cmake
+# Builds and runs a program with what pkg-config says and nothing else.
+include(${CMAKE_CURRENT_LIST_DIR}/../support/run.cmake)
+
+file(REMOVE_RECURSE ${SCRATCH})
+file(MAKE_DIRECTORY ${SCRATCH})
+file(GLOB_RECURSE pc ${PREFIX}/*/tessera.pc)
+cmake_path(GET pc PARENT_PATH folder)
+set(ENV{PKG_CONFIG_PATH} ${folder})
+set(options)
+if(KIND STREQUAL "static")
+  set(options --static)
+endif()
+run(${PKG_CONFIG} ${options} --cflags tessera)
+separate_arguments(cflags UNIX_COMMAND "${output}")
+run(${PKG_CONFIG} ${options} --libs tessera)
+separate_arguments(libraries UNIX_COMMAND "${output}")
+run(${PKG_CONFIG} --variable=libdir tessera)
+string(STRIP "${output}" libdir)
+if(KIND STREQUAL "static")
+  list(TRANSFORM libraries REPLACE "^-ltessera$" "-l:libtessera.a")  # where both are, the linker takes the shared one
+endif()
+separate_arguments(flags UNIX_COMMAND "${FLAGS}")
+run(${COMPILER} -std=c++20 ${flags} ${cflags} ${SOURCE} -o ${SCRATCH}/user ${libraries})
+
+run(readelf -d ${SCRATCH}/user)
+if((KIND STREQUAL "shared") EQUAL (NOT output MATCHES "libtessera[.]so"))
+  message(FATAL_ERROR "the ${KIND} program needs these libraries:\n${output}")
+endif()
+set(ENV{LD_LIBRARY_PATH} "${libdir}:$ENV{LD_LIBRARY_PATH}")
+run(${SCRATCH}/user)
+if(NOT output MATCHES "${EXPECT}")
+  message(FATAL_ERROR "the program said: ${output}")
+endif()

@@ -1,0 +1,23 @@
+# cmake -DLIBRARY=... -DNM_OPTIONS=... -P symbols.cmake
+# Names that the library offers to others and that are not of namespace tessera are an error.
+include(${CMAKE_CURRENT_LIST_DIR}/../support/run.cmake)
+
+separate_arguments(options UNIX_COMMAND "${NM_OPTIONS}")
+run(nm --defined-only --extern-only --format=posix -C ${options} ${LIBRARY})
+string(REPLACE ";" ":" output "${output}")
+string(REPLACE "[" "(" output "${output}")
+string(REPLACE "]" ")" output "${output}")
+string(REGEX MATCHALL "[^\n]+" lines "${output}")
+list(LENGTH lines count)
+if(count LESS 500)
+  message(FATAL_ERROR "${LIBRARY}: only ${count} names, so this is not the library:\n${output}")
+endif()
+set(of "((typeinfo|typeinfo name|vtable|VTT|guard variable) for |(non-virtual|virtual) thunk to )?")
+list(FILTER lines EXCLUDE REGEX "^${of}tessera::")
+list(LENGTH lines foreign)
+if(foreign)
+  list(SUBLIST lines 0 5 some)
+  list(JOIN some "\n  " some)
+  message(FATAL_ERROR "${LIBRARY}: ${foreign} of ${count} names are not ours, such as\n  ${some}")
+endif()
+message(STATUS "${count} names, all of namespace tessera")
