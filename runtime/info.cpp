@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "tessera/runtime/error.hpp"
 #include "tessera/runtime/gpu/device.hpp"
 #include "tessera/runtime/kernels/dispatch.hpp"
 #include "tessera/version.h"
@@ -35,7 +36,21 @@ int gpu_count(DeviceKind kind) {
   return kind == DeviceKind::imitation ? gpu_imitation::count() : 0;
 }
 GpuInfo gpu_info(Device device) {
+  if (!is_gpu(device))
+    throw DeviceError(
+        {.problem = "the device is no GPU", .operation = "gpu_info", .found = name_of(device)});
   return gpu(device).info();
+}
+std::vector<GpuInfo> cuda_devices() {
+  std::vector<GpuInfo> all;
+  for (int index = 0; index < gpu_cuda::count(); ++index)
+    all.push_back(gpu_info({DeviceKind::cuda, index}));
+  return all;
+}
+std::string describe(const GpuInfo& info) {
+  return fmt::format("{} ({}, {:.1f} GiB), driver {}, runtime {}, BLAS {} with {} MiB of workspace",
+                     info.name, info.architecture, static_cast<double>(info.total_bytes) / 0x1p30,
+                     info.driver, info.runtime, info.blas, info.workspace_bytes >> 20);
 }
 
 std::string instruction_set() {

@@ -22,8 +22,11 @@ struct GpuInfo {
   std::string identity;               // of the device, the same for every process that sees it
   std::string driver, runtime, blas;  // versions
   std::int64_t total_bytes, free_bytes;
+  std::int64_t workspace_bytes;  // of the runtime's matrix products, outside the memory ledger
 };
-GpuInfo gpu_info(Device device);  // DeviceError if it is not there
+GpuInfo gpu_info(Device device);            // DeviceError if it is not there
+std::vector<GpuInfo> cuda_devices();        // all that this process sees
+std::string describe(const GpuInfo& info);  // "NVIDIA H200 (sm_90, 139.7 GiB), driver 13.0, ..."
 
 // Instruction sets: kernels are compiled for x86-64 levels v2, v3, v4 and chosen when first used.
 // TESSERA_ISA=v2|v3|v4 forces one; UsageError if the processor lacks it.

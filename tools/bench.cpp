@@ -10,6 +10,7 @@
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/info.hpp"
 #include "tessera/runtime/parallel.hpp"
+#include "tessera/runtime/tf32.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -22,6 +23,7 @@ struct Options {
   Sizes sizes{1, 256, 128};
   std::int64_t product = 2048;
   int repeat = 5;
+  bool tf32 = false;
   std::uint64_t seed = 1;
 };
 
@@ -73,12 +75,14 @@ nlohmann::ordered_json print_rates(const Session& session, const std::string& na
 int bench_layer(const Session& session, const Options& o) {
   const std::vector<Case> cases = select_cases(o.cases);
   const DType dtype = *parse_dtype(o.dtype);
+  set_tf32(o.tf32);
   const DeviceMesh mesh = make_mesh(session, o.mesh, parse_device(o.device));
   print(session,
-        fmt::format("tessera {} bench layer: mesh {}, {}, B={} N={} C={}, {}, {} thread(s) per "
+        fmt::format("tessera {} bench layer: mesh {}, {}{}, B={} N={} C={}, {}, {} thread(s) per "
                     "rank, median of {}\n",
-                    version(), mesh.describe(), name_of(dtype), o.sizes.batch, o.sizes.tokens,
-                    o.sizes.channels, instruction_set(), thread_count(), o.repeat));
+                    version(), mesh.describe(), name_of(dtype), tf32() ? " (TF32)" : "",
+                    o.sizes.batch, o.sizes.tokens, o.sizes.channels, instruction_set(),
+                    thread_count(), o.repeat));
   print(session,
         fmt::format("{:<34} {:>9} {:>9} {:>9} {:>8} {:>6} {:>9} {:>9} {:>8} {:>6}\n", "case",
                     "gemm GF/s", "fwd GF", "s", "GF/s", "ratio", "train GF", "s", "GF/s", "ratio"));
@@ -110,6 +114,7 @@ int bench_layer(const Session& session, const Options& o) {
                                         {"command", session.command},
                                         {"ranks", mesh.ranks()},
                                         {"dtype", name_of(dtype)},
+                                        {"tf32", tf32()},
                                         {"instruction_set", instruction_set()},
                                         {"threads", thread_count()},
                                         {"product", o.product},
@@ -130,7 +135,9 @@ Run add_bench(CLI::App& app) {
   layer.add_option("--dtype", o->dtype, "activations")
       ->check(CLI::IsMember({"f64", "f32", "bf16"}))
       ->capture_default_str();
-  layer.add_option("--device", o->device, "cpu or cuda")->capture_default_str();
+  layer.add_option("--device", o->device, "cpu, cuda, cuda:INDEX, or imitation (of a GPU)")
+      ->capture_default_str();
+  layer.add_flag("--tf32", o->tf32, "let a GPU cut f32 operands of products to TF32");
   layer.add_option("--tokens", o->sizes.tokens, "tokens")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -35,6 +35,8 @@ int run_info(const Session& session) {
   line("kernels", fmt::format("{} in use; built in: {}", instruction_set(),
                               fmt::join(instruction_sets(), ", ")));
   line("CUDA", built_with_cuda() ? "toolkit " + cuda_version() : "not built in");
+  if (session.world.rank() == 0)
+    for (const GpuInfo& gpu : cuda_devices()) line("GPU", describe(gpu));
   line("MPI", mpi.standard.empty() ? mpi.library
                                    : fmt::format("{} (standard {})", mpi.library, mpi.standard));
   line("MPI threads", mpi.thread_level);

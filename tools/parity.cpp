@@ -17,6 +17,7 @@
 #include "tessera/harness/trace.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/error.hpp"
+#include "tessera/runtime/tf32.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -25,7 +26,7 @@ using namespace harness;
 namespace fs = std::filesystem;
 
 struct Options {
-  bool list = false, memory = false, growth = false;
+  bool list = false, memory = false, growth = false, tf32 = false;
   std::vector<std::string> cases;
   std::string kind = "all";
   std::string mesh, dtype = "f64", device = "cpu", golden, json, trace;
@@ -134,6 +135,7 @@ int run_parity_command(const Session& session, const Options& o) {
   if (o.list) return list_cases(session);
   const std::vector<Case> cases = select_cases(o.cases);
   const RunOptions run{*parse_dtype(o.dtype), o.seed, o.tolerance, !o.trace.empty()};
+  set_tf32(o.tf32);
   const Device device = parse_device(o.device);
   const DeviceMesh mesh = make_mesh(session, o.mesh, device);
   const MeshShape shape{mesh.size(kDp), mesh.size(kCp0), mesh.size(kCp1)};
@@ -202,7 +204,9 @@ Run add_parity(CLI::App& app) {
   app.add_option("--dtype", o->dtype, "activations")
       ->check(CLI::IsMember({"f64", "f32", "bf16"}))
       ->capture_default_str();
-  app.add_option("--device", o->device, "cpu or cuda")->capture_default_str();
+  app.add_option("--device", o->device, "cpu, cuda, cuda:INDEX, or imitation (of a GPU)")
+      ->capture_default_str();
+  app.add_flag("--tf32", o->tf32, "let a GPU cut f32 operands of products to TF32");
   app.add_option("--golden", o->golden, "folder of golden files, or one file");
   add_size_options(app, o->sizes);
   add_group_option(app);

@@ -18,6 +18,7 @@
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/hash.hpp"
 #include "tessera/runtime/ops.hpp"
+#include "tessera/runtime/tf32.hpp"
 
 namespace tessera::harness {
 namespace {
@@ -429,12 +430,13 @@ void check_complete(const Case& c, const Setup& setup, const SafetensorsFile& fi
 // Parity bounds: both sides do the same products in another order; a few hundred terms of sums in
 // f64 give 1e-14, f32 1e-6. In bf16 a difference of one f32 rounding can flip the rounding of a
 // result: two units of 2^-8 of the largest value. Golden bounds in bf16: about eight roundings of
-// inputs, weights and intermediates on the way to a result, 8 * 2^-8.
+// inputs, weights and intermediates on the way to a result, 8 * 2^-8. TF32 is bf16 with 2^-11.
 double default_tolerance(Kind kind, DType dtype) {
   switch (dtype) {
     case DType::f64:
       return kind == Kind::golden ? 1e-10 : 1e-11;
     case DType::f32:
+      if (tf32()) return (kind == Kind::golden ? 8.0 : 2.0) / 2048;
       return 1e-4;
     default:
       return kind == Kind::golden ? 8.0 / 256 : 2.0 / 256;

@@ -10,6 +10,7 @@
 
 #include "tessera/runtime/info.hpp"
 #include "tessera/runtime/parallel.hpp"
+#include "tessera/runtime/tf32.hpp"
 
 namespace tessera::harness {
 namespace {
@@ -62,10 +63,12 @@ std::string elided(const std::string& name) {
 
 std::string table_header(const RunDescription& run) {
   std::string text = fmt::format(
-      "tessera {} parity: {} rank{} as mesh {}, {} on {}, {}, {} thread{} per rank, seed {}\n\n",
+      "tessera {} parity: {} rank{} as mesh {}, {}{} on {}, {}, {} thread{} per rank, seed {}\n",
       version(), run.mesh.ranks(), run.mesh.ranks() == 1 ? "" : "s", format(run.mesh),
-      name_of(run.dtype), name_of(run.device), instruction_set(), thread_count(),
-      thread_count() == 1 ? "" : "s", run.seed);
+      name_of(run.dtype), tf32() ? " (TF32)" : "", name_of(run.device), instruction_set(),
+      thread_count(), thread_count() == 1 ? "" : "s", run.seed);
+  if (is_gpu(run.device)) text += describe(gpu_info(run.device)) + '\n';
+  text += '\n';
   text += fmt::format("{:<38} {:<6} {:>9} {:<26} {:>6} {:>10} {:>10} {:>5} {:>10} {:>8}  {}\n",
                       "case", "kind", "max rel", "in", "params", "saved", "peak", "msgs", "sent",
                       "seconds", "");
@@ -167,6 +170,8 @@ ordered_json to_json(const RunDescription& run, const std::vector<CaseResult>& r
           {"mesh", {{"dp", run.mesh.dp}, {"cp0", run.mesh.cp0}, {"cp1", run.mesh.cp1}}},
           {"dtype", name_of(run.dtype)},
           {"device", name_of(run.device)},
+          {"gpu", is_gpu(run.device) ? ordered_json(describe(gpu_info(run.device))) : nullptr},
+          {"tf32", tf32()},
           {"instruction_set", instruction_set()},
           {"threads", thread_count()},
           {"seed", run.seed},

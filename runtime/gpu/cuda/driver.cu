@@ -80,6 +80,11 @@ int attribute(cudaDeviceAttr which) {
   return value;
 }
 
+// What cuBLAS advises: 32 MiB from compute capability 9.0 on, 4 MiB before.
+std::size_t workspace_bytes() {
+  return std::size_t{attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 32u : 4u} << 20;
+}
+
 std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
@@ -145,6 +150,7 @@ GpuInfo info() {
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   info.free_bytes = static_cast<std::int64_t>(free);
   info.total_bytes = static_cast<std::int64_t>(total);
+  info.workspace_bytes = static_cast<std::int64_t>(workspace_bytes());
   return info;
 }
 
@@ -224,11 +230,9 @@ void make_wait(Stream stream, Event event) {
   check(cudaStreamWaitEvent(native(stream), native(event), 0), "cudaStreamWaitEvent");
 }
 
-// The workspace that cuBLAS advises: 32 MiB from compute capability 9.0 on, 4 MiB before. Half
-// precision sums stay in f32 when a product is split along k.
+// Half precision sums stay in f32 when a product is split along k.
 Blas create_blas(Stream stream) {
-  const std::size_t bytes =
-      std::size_t{attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 32u : 4u} << 20;
+  const std::size_t bytes = workspace_bytes();
   void* workspace = nullptr;
   check(cudaMalloc(&workspace, bytes), "cudaMalloc");
   Blas blas = new BlasObject{};

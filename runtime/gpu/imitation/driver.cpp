@@ -104,7 +104,8 @@ GpuInfo info() {
           .runtime = "none",
           .blas = "loops",
           .total_bytes = memory_limit(),
-          .free_bytes = memory_limit() - used};
+          .free_bytes = memory_limit() - used,
+          .workspace_bytes = 0};
 }
 
 void* allocate(std::size_t bytes) {
