@@ -16,7 +16,7 @@ tessera_installed_run(install.build_tree run RANKS 1 CODE 0 TEXT "${said}" PROGR
 # The component `tests`, with the golden files: test programs and the program find them there.
 add_test(NAME workflow.install.tests
   COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -DPREFIX=${TESSERA_INSTALLED}/prefix
-          -P ${CMAKE_CURRENT_SOURCE_DIR}/install_tests.cmake)
+          -DLAUNCHER=${MPIEXEC_EXECUTABLE} -P ${CMAKE_CURRENT_SOURCE_DIR}/install_tests.cmake)
 tessera_launch_environment(environment 1)
 set_tests_properties(workflow.install.tests PROPERTIES LABELS "workflow;ranks-1" TIMEOUT 120
   FIXTURES_REQUIRED installed ENVIRONMENT "${environment}")
