@@ -4,10 +4,11 @@ set(TESSERA_LAUNCHER "$ENV{TESSERA_LAUNCHER}" CACHE STRING
     "What starts ranks, without their number, such as \"srun --mpi=pmix\"; empty: mpiexec of the MPI")
 
 # Distributions with several MPIs give each command a suffix: mpicxx.mpich belongs to mpiexec.mpich.
-if(NOT TESSERA_LAUNCHER AND MPI_CXX_COMPILER MATCHES "(\\.[a-z0-9]+)$")
+if(MPIEXEC_EXECUTABLE MATCHES "/mpiexec$" AND MPI_CXX_COMPILER MATCHES "(\\.[a-z0-9]+)$")
   find_program(launcher mpiexec${CMAKE_MATCH_1} NO_CACHE)
   if(launcher)
     set(MPIEXEC_EXECUTABLE ${launcher})
+    unset(launcher)
   endif()
 endif()
 
