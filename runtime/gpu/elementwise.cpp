@@ -96,14 +96,12 @@ struct Transpose {
     return at;
   }
   // Loaded along the rows of the matrix, stored along its columns.
-  TESSERA_DEVICE void load(std::int64_t tile, int column, int row, U& value) const {
-    const Corner at = corner(tile);
+  TESSERA_DEVICE void load(const Corner& at, int column, int row, U& value) const {
     if (row < at.rows && column < at.columns)
       value = static_cast<const U*>(
           args.in[0].data)[at.from + row + column * args.in[0].strides[args.ndim - 1]];
   }
-  TESSERA_DEVICE void store(std::int64_t tile, int row, int column, U value) const {
-    const Corner at = corner(tile);
+  TESSERA_DEVICE void store(const Corner& at, int row, int column, U value) const {
     if (row < at.rows && column < at.columns)
       static_cast<U*>(args.out.data)[at.to + column + row * args.out.strides[args.ndim - 2]] =
           value;

@@ -97,17 +97,22 @@ template <class T, class Body>
 struct TileKernel {
   std::int64_t tiles;
   Body body;
+  // A thread's share of both passes.
   TESSERA_DEVICE void load(Place at, std::int64_t t, Tile<T>& tile) const {
-    const int column = static_cast<int>(at.thread % kTile);
-    for (auto row = static_cast<int>(at.thread / kTile); row < kTile;
-         row += static_cast<int>(at.threads / kTile))
-      body.load(t, row, column, tile[row][column]);
+    const auto corner = body.corner(t);
+    each_of(at, [&](int row, int column) { body.load(corner, row, column, tile[row][column]); });
   }
   TESSERA_DEVICE void store(Place at, std::int64_t t, const Tile<T>& tile) const {
-    const int column = static_cast<int>(at.thread % kTile);
-    for (auto row = static_cast<int>(at.thread / kTile); row < kTile;
-         row += static_cast<int>(at.threads / kTile))
-      body.store(t, row, column, tile[column][row]);
+    const auto corner = body.corner(t);
+    each_of(at, [&](int row, int column) { body.store(corner, row, column, tile[column][row]); });
+  }
+
+ private:
+  template <class Visit>
+  TESSERA_DEVICE static void each_of(Place at, Visit&& visit) {
+    const auto thread = static_cast<int>(at.thread);
+    const auto threads = static_cast<int>(at.threads);
+    for (int row = thread / kTile; row < kTile; row += threads / kTile) visit(row, thread % kTile);
   }
 };
 
@@ -282,8 +287,8 @@ void for_each(const char* name, Range items, const Body& body) {
   for_each_row(name, items, Width::lane, ItemBody<Body>{body});
 }
 
-// body.load(tile, row, column, value&), which may leave the value alone, then
-// body.store(tile, row, column, value) with what was loaded at (column, row).
+// With corner = body.corner(tile): body.load(corner, row, column, value&), which may leave the
+// value alone, then body.store(corner, row, column, value) with what was loaded at (column, row).
 template <class T, class Body>
 void for_each_tile(const char* name, std::int64_t tiles, const Body& body) {
   if (tiles > 0) start(name, grid_for(tiles, block_threads()), TileKernel<T, Body>{tiles, body});
