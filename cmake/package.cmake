@@ -21,6 +21,7 @@ set(CPACK_DEBIAN_DEV_PACKAGE_NAME tessera-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
     "tessera (= ${PROJECT_VERSION}), libfmt-dev, libopenmpi-dev | libmpich-dev")
+set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS nlohmann-json3-dev)  # component harness
 set(CPACK_COMPONENT_GROUP_DEV_DESCRIPTION
     "Headers, static library and package files for CMake and pkg-config.")
 include(CPack)

@@ -71,16 +71,20 @@ tessera_parent_test(leaks -DPARENT_LEAKS=ON)
 set(leaks "variable WITH_EVERYTHING.*CMAKE_CXX_FLAGS.*WITH_MORE.*COMPILE_DEFINITIONS.*target[ \n]+leak")
 set_tests_properties(workflow.parent.leaks PROPERTIES PASS_REGULAR_EXPRESSION "${leaks}")
 
-find_program(TESSERA_PYTHON NAMES python3)
-mark_as_advanced(TESSERA_PYTHON)
-if(TESSERA_PYTHON)
+find_package(Python3 COMPONENTS Interpreter)
+if(Python3_FOUND)
   foreach(option IN ITEMS "" --self-test)
     set(name workflow.spack_recipe${option})
-    add_test(NAME ${name}
-      COMMAND ${TESSERA_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/check_spack.py ${PROJECT_SOURCE_DIR} ${option})
+    add_test(NAME ${name} COMMAND Python3::Interpreter
+      ${CMAKE_CURRENT_SOURCE_DIR}/check_spack.py ${PROJECT_SOURCE_DIR} ${option})
     set_tests_properties(${name} PROPERTIES LABELS "workflow;ranks-1" TIMEOUT 30)
   endforeach()
 endif()
+
+add_test(NAME workflow.version
+  COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DVERSION=${PROJECT_VERSION}
+          -DPROGRAM=$<TARGET_FILE:tessera_program> -P ${CMAKE_CURRENT_SOURCE_DIR}/version.cmake)
+set_tests_properties(workflow.version PROPERTIES LABELS "workflow;ranks-1" TIMEOUT 30)
 
 # Packages are for Debian, and their files belong to root.
 find_program(TESSERA_SHLIBDEPS NAMES dpkg-shlibdeps)

@@ -36,7 +36,7 @@ class Tessera(CMakePackage, CudaPackage):
     depends_on("mpi@3:", when="+mpi")
     depends_on("fmt@9:")
     depends_on("eigen@3.4:3", type="build")
-    depends_on("nlohmann-json@3.11:3", type="build")
+    depends_on("nlohmann-json@3.11:3")  # headers of the harness use it
     depends_on("random123", type="build")
     depends_on("xxhash@0.8:", type="build")
     depends_on("cli11@2.1:", type="build")

@@ -1,0 +1,35 @@
+# cmake -DSOURCE=... -DVERSION=... -DPROGRAM=... -P version.cmake
+# The version has one place, CMakeLists.txt; what must repeat it says the same.
+include(${CMAKE_CURRENT_LIST_DIR}/../support/run.cmake)
+
+string(REPLACE "." "[.]" version ${VERSION})
+set(CHANGELOG.md "\n## ${version}\n")
+set(CITATION.cff "\nversion: ${version}\n")
+set(tools/spack/package.py "version\\(\"${version}\"")
+foreach(file IN ITEMS CHANGELOG.md CITATION.cff tools/spack/package.py)
+  file(READ ${SOURCE}/${file} text)
+  if(NOT text MATCHES "${${file}}")
+    message(FATAL_ERROR "${file} does not match '${${file}}'")
+  endif()
+endforeach()
+
+# Users ask for the minor version.
+string(REGEX MATCH "^[0-9]+[.][0-9]+" minor ${VERSION})
+file(GLOB users ${SOURCE}/README.md ${SOURCE}/docs/*.md ${SOURCE}/tools/examples/*/CMakeLists.txt)
+foreach(file IN LISTS users)
+  file(STRINGS ${file} lines REGEX "find_package\\(tessera [0-9]")
+  foreach(line IN LISTS lines)
+    list(APPEND found ${file})
+    if(NOT line MATCHES "find_package\\(tessera ${minor} ")
+      message(FATAL_ERROR "${file}: '${line}' is not for version ${minor}")
+    endif()
+  endforeach()
+endforeach()
+if(NOT found)
+  message(FATAL_ERROR "nobody asks for a version of tessera")
+endif()
+
+run(${PROGRAM} --version)
+if(NOT output MATCHES "^${version}")
+  message(FATAL_ERROR "the program says ${output}")
+endif()
