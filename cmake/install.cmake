@@ -17,7 +17,7 @@ if(TESSERA_TOOLS)
   install(DIRECTORY tools/harness DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera COMPONENT devel
           FILES_MATCHING PATTERN "*.hpp" PATTERN cases EXCLUDE)
 endif()
-# All headers but those for our own sources; the test workflow.install compiles what remains.
+# All headers but those for our own sources; workflow.install.headers compiles what remains.
 foreach(folder IN ITEMS runtime mesh autodiff layers)
   install(DIRECTORY ${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera/${folder}
           COMPONENT devel
