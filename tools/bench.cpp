@@ -22,6 +22,7 @@ struct Options {
   std::string mesh, dtype = "f32", device = "cpu", json, trace;
   Sizes sizes{1, 256, 128};
   std::int64_t product = 2048;
+  std::int64_t copied = std::int64_t{64} << 20;
   int repeat = 5;
   bool tf32 = false;
   std::uint64_t seed = 1;
@@ -31,45 +32,62 @@ struct Timing {
   double forward = 0;    // seconds, median
   double training = 0;   // forward, backward, reduction of the gradients
   double gemm_rate = 0;  // flop/s per rank, median
+  double copy_rate = 0;  // bytes/s per rank, median
 };
 
-// Forward alone, training and the yardstick take turns, so that a change of the machine's speed
-// meets all three.
+// Forward alone, training and the yardsticks take turns, so that a change of the machine's speed
+// meets all of them.
 Timing measure(const Workload& workload, const Yardstick& yardstick, const DeviceMesh& mesh,
                int repeat) {
-  std::vector<double> rates, forwards, trainings;
-  yardstick.rate();
+  std::vector<double> products, copies, forwards, trainings;
+  yardstick.product_rate();
+  yardstick.copy_rate();
   for (int k = 0; k < repeat; ++k) {
-    rates.push_back(yardstick.rate());
+    products.push_back(yardstick.product_rate());
+    copies.push_back(yardstick.copy_rate());
     forwards.push_back(seconds_of(mesh, [&] { workload.forward(); }));
     trainings.push_back(seconds_of(mesh, [&] { workload.training(); }));
   }
-  return {median(forwards), median(trainings), median(rates)};
+  return {median(forwards), median(trainings), median(products), median(copies)};
+}
+
+// Rates per rank of one pass, and what they are of the yardsticks'.
+struct Rates {
+  double seconds, gflop, rate, to_product, to_copy;
+};
+
+Rates rates_of(double flops, double bytes, double seconds, double ranks, const Timing& t) {
+  const double rate = flops / ranks / seconds;
+  return {seconds, flops * 1e-9, rate, rate / t.gemm_rate, bytes / ranks / seconds / t.copy_rate};
+}
+
+std::string columns(const Rates& r) {
+  return fmt::format(" {:>9.2f} {:>9.4f} {:>8.1f} {:>6.2f} {:>6.2f}", r.gflop, r.seconds,
+                     r.rate * 1e-9, r.to_product, r.to_copy);
+}
+
+void append(nlohmann::ordered_json& row, const std::string& pass, const Rates& r, double bytes) {
+  row[pass + "_flops"] = r.gflop * 1e9;
+  row[pass + "_bytes"] = bytes;
+  row[pass + "_seconds"] = r.seconds;
+  row[pass + "_rate"] = r.rate;
+  row[pass + "_ratio"] = r.to_product;
+  row[pass + "_copy_ratio"] = r.to_copy;
 }
 
 // One line of the table, also as JSON.
 nlohmann::ordered_json print_rates(const Session& session, const std::string& name,
-                                   const Flops& flops, const Timing& t) {
+                                   const Flops& flops, const Traffic& traffic, const Timing& t) {
   const double ranks = session.world.size();
-  const double forward = flops.forward / ranks / t.forward;
-  const double training = flops.training / ranks / t.training;
-  print(
-      session,
-      fmt::format("{:<34} {:>9.1f} {:>9.2f} {:>9.4f} {:>8.1f} {:>6.2f} {:>9.2f} {:>9.4f} {:>8.1f} "
-                  "{:>6.2f}\n",
-                  name, t.gemm_rate * 1e-9, flops.forward * 1e-9, t.forward, forward * 1e-9,
-                  forward / t.gemm_rate, flops.training * 1e-9, t.training, training * 1e-9,
-                  training / t.gemm_rate));
-  return {{"name", name},
-          {"gemm_rate", t.gemm_rate},
-          {"forward_flops", flops.forward},
-          {"forward_seconds", t.forward},
-          {"forward_rate", forward},
-          {"forward_ratio", forward / t.gemm_rate},
-          {"training_flops", flops.training},
-          {"training_seconds", t.training},
-          {"training_rate", training},
-          {"training_ratio", training / t.gemm_rate}};
+  const Rates forward = rates_of(flops.forward, traffic.forward, t.forward, ranks, t);
+  const Rates training = rates_of(flops.training, traffic.training, t.training, ranks, t);
+  print(session, fmt::format("{:<34} {:>9.1f} {:>9.1f}{}{}\n", name, t.gemm_rate * 1e-9,
+                             t.copy_rate * 1e-9, columns(forward), columns(training)));
+  nlohmann::ordered_json row{
+      {"name", name}, {"gemm_rate", t.gemm_rate}, {"copy_rate", t.copy_rate}};
+  append(row, "forward", forward, traffic.forward);
+  append(row, "training", training, traffic.training);
+  return row;
 }
 
 int bench_layer(const Session& session, const Options& o) {
@@ -78,22 +96,27 @@ int bench_layer(const Session& session, const Options& o) {
   set_tf32(o.tf32);
   const DeviceMesh mesh = make_mesh(session, o.mesh, parse_device(o.device));
   print(session,
-        fmt::format("tessera {} bench layer: mesh {}, {}{}, B={} N={} C={}, {}, {} thread(s) per "
-                    "rank, median of {}\n",
+        fmt::format("tessera {} bench layer: mesh {}, {}{} on {}, B={} N={} C={}, {}, {} thread(s) "
+                    "per rank, median of {}\n",
                     version(), mesh.describe(), name_of(dtype), tf32() ? " (TF32)" : "",
-                    o.sizes.batch, o.sizes.tokens, o.sizes.channels, instruction_set(),
-                    thread_count(), o.repeat));
+                    name_of(mesh.device()), o.sizes.batch, o.sizes.tokens, o.sizes.channels,
+                    instruction_set(), thread_count(), o.repeat));
   print(session,
-        fmt::format("{:<34} {:>9} {:>9} {:>9} {:>8} {:>6} {:>9} {:>9} {:>8} {:>6}\n", "case",
-                    "gemm GF/s", "fwd GF", "s", "GF/s", "ratio", "train GF", "s", "GF/s", "ratio"));
-  const Yardstick yardstick(mesh, o.product, at_least_f32(dtype), o.seed);
+        fmt::format("{:<34} {:>9} {:>9} {:>9} {:>9} {:>8} {:>6} {:>6} {:>9} {:>9} {:>8} {:>6} "
+                    "{:>6}\n",
+                    "case", "gemm GF/s", "copy GB/s", "fwd GF", "s", "GF/s", "ratio", "copy",
+                    "train GF", "s", "GF/s", "ratio", "copy"));
+  // CPUs multiply bf16 as f32.
+  const DType product = is_gpu(mesh.device()) ? dtype : at_least_f32(dtype);
+  const Yardstick yardstick(mesh, o.product, o.copied, product, o.seed);
   const Timelines timelines(mesh);
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const Case& c : cases) {
     const Workload workload(c, o.sizes, mesh, dtype, o.seed);
     const Flops flops = workload.flops();
+    const Traffic traffic = workload.traffic();
     const Timing timing = measure(workload, yardstick, mesh, o.repeat);
-    rows.push_back(print_rates(session, c.name, flops, timing));
+    rows.push_back(print_rates(session, c.name, flops, traffic, timing));
     if (o.trace.empty()) continue;
     barrier(mesh);
     workload.training(true);  // not timed: recording has a price
@@ -102,8 +125,13 @@ int bench_layer(const Session& session, const Options& o) {
         fmt::format("train: forward, backward and the reduction of parameter gradients. GF: the "
                     "multiplications and additions of\nall matrix products on all ranks, counted "
                     "as they are done, those done again in backward to save memory included.\n"
-                    "GF/s: per rank. ratio: to gemm, {0} x {0} x {0} in the same run.\n",
-                    o.product));
+                    "GF/s: per rank. ratio: to gemm, {0} x {0} x {0} in {1} in the same run.\n"
+                    "copy: the bytes that must be moved at least (inputs, parameters, outputs; in "
+                    "training their gradients and twice\nwhat is saved) per second, to the rate "
+                    "of a copy of {2} MiB in the same run, read and written.\n",
+                    o.product, name_of(product), o.copied >> 20));
+  if (name_of(mesh.device()).starts_with("imitation"))
+    print(session, "The device is an imitation, loops on the host: no number here is a GPU's.\n");
   if (!o.trace.empty()) {
     const TraceFile file = timelines.collect(session.command);
     print(session, file.summary);
@@ -115,6 +143,7 @@ int bench_layer(const Session& session, const Options& o) {
                                         {"ranks", mesh.ranks()},
                                         {"dtype", name_of(dtype)},
                                         {"tf32", tf32()},
+                                        {"device", name_of(mesh.device())},
                                         {"instruction_set", instruction_set()},
                                         {"threads", thread_count()},
                                         {"product", o.product},
@@ -151,6 +180,9 @@ Run add_bench(CLI::App& app) {
       ->check(CLI::PositiveNumber);
   layer.add_option("--product", o->product, "side of the matrix product it is held against")
       ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  layer.add_option("--copied", o->copied, "bytes of the copy that it is held against")
+      ->check(CLI::Range(std::int64_t{1} << 20, std::int64_t{1} << 40))
       ->capture_default_str();
   layer.add_option("--repeat", o->repeat, "timed runs")
       ->check(CLI::PositiveNumber)

@@ -29,7 +29,7 @@ struct Options {
   bool list = false, memory = false, growth = false, tf32 = false;
   std::vector<std::string> cases;
   std::string kind = "all";
-  std::string mesh, dtype = "f64", device = "cpu", golden, json, trace;
+  std::string mesh, dtype = "f64", device = "cpu", against = "serial", golden, json, trace;
   SizeOptions sizes;
   std::uint64_t seed = 1;
   double tolerance = 0;
@@ -134,14 +134,17 @@ int run_growth(const Session& session, const Options& o, const std::vector<Case>
 int run_parity_command(const Session& session, const Options& o) {
   if (o.list) return list_cases(session);
   const std::vector<Case> cases = select_cases(o.cases);
-  const RunOptions run{*parse_dtype(o.dtype), o.seed, o.tolerance, !o.trace.empty()};
   set_tf32(o.tf32);
   const Device device = parse_device(o.device);
   const DeviceMesh mesh = make_mesh(session, o.mesh, device);
   const MeshShape shape{mesh.size(kDp), mesh.size(kCp0), mesh.size(kCp1)};
   const Sizes sizes = sizes_of(o.sizes, shape);
-  const RunDescription description{session.command, shape,  run.dtype,
-                                   device,          o.seed, o.tolerance == 0};
+  RunOptions run{*parse_dtype(o.dtype), o.seed, o.tolerance, !o.trace.empty()};
+  RunDescription description{session.command, shape, run.dtype, device, o.seed, o.tolerance == 0};
+  if (o.against == "cpu") {
+    run.reference = DeviceMesh::create(session.world, shape, cpu_device);
+    description.against = cpu_device;
+  }
   if (o.growth) return run_growth(session, o, cases, sizes, mesh, description);
 
   std::vector<GoldenFile> goldens;
@@ -207,6 +210,11 @@ Run add_parity(CLI::App& app) {
   app.add_option("--device", o->device, "cpu, cuda, cuda:INDEX, or imitation (of a GPU)")
       ->capture_default_str();
   app.add_flag("--tf32", o->tf32, "let a GPU cut f32 operands of products to TF32");
+  app.add_option("--against", o->against,
+                 "what parity is with: the serial layer on the same device, or the same ranks on "
+                 "the CPU")
+      ->check(CLI::IsMember({"serial", "cpu"}))
+      ->capture_default_str();
   app.add_option("--golden", o->golden, "folder of golden files, or one file");
   add_size_options(app, o->sizes);
   add_group_option(app);

@@ -17,6 +17,10 @@ Gpu& gpu(int index) {
                      .expected = "cpu",
                      .hint = "configure with -DTESSERA_CUDA=ON"});
 }
+int& block_threads() {  // of no kernel
+  static int threads = 0;
+  return threads;
+}
 std::string toolkit() {
   return "";
 }

@@ -9,8 +9,12 @@
 
 namespace tessera {
 
+// gpu/launch.hpp
+namespace gpu_cuda {
+int& block_threads();
+}
 namespace gpu_imitation {
-int& block_threads();  // gpu/launch.hpp
+int& block_threads();
 }
 
 inline constexpr Device imitation{DeviceKind::imitation, 0};
@@ -19,14 +23,17 @@ inline const std::vector<int> block_sizes{32, 64, 96, 256, 1024};
 // Forces the threads of a block while it lives.
 class BlockThreads {
  public:
-  explicit BlockThreads(int threads) : before_(gpu_imitation::block_threads()) {
-    gpu_imitation::block_threads() = threads;
+  explicit BlockThreads(int threads, Device device = imitation)
+      : forced_(device == imitation ? gpu_imitation::block_threads() : gpu_cuda::block_threads()),
+        before_(forced_) {
+    forced_ = threads;
   }
-  ~BlockThreads() { gpu_imitation::block_threads() = before_; }
+  ~BlockThreads() { forced_ = before_; }
   BlockThreads(const BlockThreads&) = delete;
   BlockThreads& operator=(const BlockThreads&) = delete;
 
  private:
+  int& forced_;
   int before_;
 };
 

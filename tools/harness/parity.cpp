@@ -13,6 +13,7 @@
 
 #include "tessera/autodiff/gradients.hpp"
 #include "tessera/harness/contract_table.hpp"
+#include "tessera/harness/ledgers.hpp"
 #include "tessera/harness/problem.hpp"
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/error.hpp"
@@ -313,6 +314,46 @@ Run run_distributed(const Case& c, const Setup& setup, const DeviceMesh& mesh,
   return run;
 }
 
+// --- references of parity ----------------------------------------------------------------------
+
+// The same layer on a mesh of one, on rank 0.
+Reference serial_reference(const Case& c, const Problem& problem, const DeviceMesh& mesh,
+                           const RunOptions& options) {
+  auto serial = std::make_shared<std::map<std::string, Tensor>>();
+  collective_try(mesh, [&] {
+    if (mesh.rank() != 0) return;
+    const DeviceMesh one = DeviceMesh::serial(mesh.device());
+    const Run twin =
+        run_layer(c, random_setup(c, problem, one, options.dtype, options.seed), one, 0, false);
+    for (const NamedResult& r : twin.results) (*serial)[r.name] = r.value.local();
+  });
+  Reference reference;
+  reference.value = [serial, &mesh](const NamedResult& r) {
+    const Tensor full = mesh.rank() == 0 ? serial->at(r.name).contiguous() : Tensor();
+    return distribute_from_root(full, r.value.mesh(), r.value.placements(), r.value.shape(),
+                                r.value.dtype());
+  };
+  return reference;
+}
+
+// The same layer on the same ranks on another device, and what the ledgers counted there.
+Reference device_reference(const Case& c, const Problem& problem, const DeviceMesh& mesh,
+                           const RunOptions& options, CaseResult& ledgers) {
+  auto values = std::make_shared<std::map<std::string, Tensor>>();
+  memory_ledger::reset_peak();
+  const std::int64_t baseline = memory_ledger::total().live;
+  const Setup setup = random_setup(c, problem, mesh, options.dtype, options.seed);
+  const Run run = run_distributed(c, setup, mesh, baseline, false, ledgers);
+  for (const NamedResult& r : run.results) (*values)[r.name] = r.value.local().clone();
+  Reference reference;
+  reference.value = [values](const NamedResult& r) {
+    DTensor expected = empty_like(r.value, r.value.dtype());
+    copy(values->at(r.name).to(expected.local().device()), expected.local());
+    return expected;
+  };
+  return reference;
+}
+
 std::string describe(const Problem& problem) {
   const Shape& x = problem.inputs.front().shape;
   if (x.size() < 3) return format_shape(x);
@@ -456,28 +497,22 @@ CaseResult run_parity(const Case& c, const Sizes& sizes, const DeviceMesh& mesh,
   const Problem problem = c.problem(sizes);
   result.problem = describe(problem);
 
+  // Runs one after the other, so that no ledger has both.
+  CaseResult elsewhere;
+  elsewhere.name = c.name;
+  Reference reference;
+  if (options.reference)
+    reference = device_reference(c, problem, *options.reference, options, elsewhere);
   memory_ledger::reset_peak();
   const std::int64_t baseline = memory_ledger::total().live;
   const Setup setup = random_setup(c, problem, mesh, options.dtype, options.seed);
   const Run run = run_distributed(c, setup, mesh, baseline, options.trace, result);
-
-  // The serial twin on rank 0: the same layer on a mesh of one.
-  std::map<std::string, Tensor> serial;
-  collective_try(mesh, [&] {
-    if (mesh.rank() != 0) return;
-    const DeviceMesh one = DeviceMesh::serial(mesh.device());
-    const Run twin =
-        run_layer(c, random_setup(c, problem, one, options.dtype, options.seed), one, 0, false);
-    for (const NamedResult& r : twin.results) serial[r.name] = r.value.local();
-  });
-  Reference reference;
+  if (options.reference)
+    result.ledger_differences = compare_ledgers(result, elsewhere);
+  else
+    reference = serial_reference(c, problem, mesh, options);
   for (const std::string& name : c.zero_gradients) reference.zero.insert("grad " + name);
   reference.zero_by_largest = true;
-  reference.value = [&](const NamedResult& r) {
-    const Tensor full = mesh.rank() == 0 ? serial.at(r.name).contiguous() : Tensor();
-    return distribute_from_root(full, r.value.mesh(), r.value.placements(), r.value.shape(),
-                                r.value.dtype());
-  };
   compare(run, reference, mesh, result);
   return result;
 }
@@ -524,6 +559,7 @@ std::vector<std::string> CaseResult::failures() const {
   require(inputs_unmodified, "an input or parameter was written to");
   for (const std::string& difference : contract_differences)
     all.push_back("contract: " + difference);
+  for (const std::string& difference : ledger_differences) all.push_back("ledger: " + difference);
   require(within_budget, "more is saved for backward than the budget allows");
   return all;
 }

@@ -2,6 +2,7 @@
 // Runs a case on a mesh and holds it against the serial layer (parity) or against a file (golden).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,10 +47,11 @@ struct CaseResult {
   std::int64_t saved_measured = 0;  // what stays alive after forward beside inputs and output
   // Where ledgers and contract differ: of the lowest rank that found something.
   std::vector<std::string> contract_differences;
-  std::int64_t peak_bytes = 0;               // of the layer's run, inputs and gradients included
-  std::vector<MemoryEntry> memory;           // the same by module path and purpose
-  std::vector<CommTotal> forward, backward;  // of the busiest rank, by operation and axis
-  double seconds = 0;                        // forward + backward on the mesh
+  std::vector<std::string> ledger_differences;  // to the run on RunOptions::reference
+  std::int64_t peak_bytes = 0;                  // of the layer's run, inputs and gradients included
+  std::vector<MemoryEntry> memory;              // the same by module path and purpose
+  std::vector<CommTotal> forward, backward;     // of the busiest rank, by operation and axis
+  double seconds = 0;                           // forward + backward on the mesh
 
   const Comparison& worst() const;
   bool pass() const;
@@ -61,12 +63,15 @@ struct RunOptions {
   std::uint64_t seed = 1;
   double tolerance = 0;  // 0: default_tolerance
   bool trace = false;    // record the timeline of the run on the mesh
+  // A mesh of the same ranks on another device: parity is then with the layer there, instead of
+  // with the serial layer, and the ledgers of both must say the same.
+  std::optional<DeviceMesh> reference = {};
 };
 
 // Relative to the largest reference value of each tensor.
 double default_tolerance(Kind kind, DType dtype);
 
-// Collective over the mesh; equal on all ranks. The serial side runs on rank 0.
+// Collective over the mesh; equal on all ranks. A serial reference runs on rank 0.
 CaseResult run_parity(const Case& c, const Sizes& sizes, const DeviceMesh& mesh,
                       const RunOptions& options);
 // The distributed layer against the numbers of the file.

@@ -63,10 +63,11 @@ std::string elided(const std::string& name) {
 
 std::string table_header(const RunDescription& run) {
   std::string text = fmt::format(
-      "tessera {} parity: {} rank{} as mesh {}, {}{} on {}, {}, {} thread{} per rank, seed {}\n",
+      "tessera {} parity: {} rank{} as mesh {}, {}{} on {}{}, {}, {} thread{} per rank, seed {}\n",
       version(), run.mesh.ranks(), run.mesh.ranks() == 1 ? "" : "s", format(run.mesh),
-      name_of(run.dtype), tf32() ? " (TF32)" : "", name_of(run.device), instruction_set(),
-      thread_count(), thread_count() == 1 ? "" : "s", run.seed);
+      name_of(run.dtype), tf32() ? " (TF32)" : "", name_of(run.device),
+      run.against ? " against " + name_of(*run.against) : "", instruction_set(), thread_count(),
+      thread_count() == 1 ? "" : "s", run.seed);
   if (is_gpu(run.device)) text += describe(gpu_info(run.device)) + '\n';
   text += '\n';
   text += fmt::format("{:<38} {:<6} {:>9} {:<26} {:>6} {:>10} {:>10} {:>5} {:>10} {:>8}  {}\n",

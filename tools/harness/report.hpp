@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct RunDescription {
   Device device;
   std::uint64_t seed = 1;
   bool default_tolerance = true;
+  std::optional<Device> against = {};  // the device of parity's reference; none: the serial layer
 };
 
 std::string table_header(const RunDescription& run);

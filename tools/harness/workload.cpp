@@ -78,6 +78,24 @@ Flops Workload::flops() const {
   return {sums[0], sums[1]};
 }
 
+Traffic Workload::traffic() const {
+  std::int64_t values = 0, differentiable = 0;
+  const auto count = [&](const DTensor& x, bool has_gradient) {
+    values += x.local().bytes();
+    if (has_gradient) differentiable += x.local().bytes();
+  };
+  for (std::size_t k = 0; k < setup_.inputs.size(); ++k)
+    count(setup_.inputs[k], setup_.specs[k].differentiable);
+  for (const Var& p : setup_.instance.module->parameters()) count(p.value(), true);
+  for (const DTensor& gradient : upstream_)
+    if (gradient.defined()) count(gradient, true);
+  const std::int64_t saved = run(false);
+  const std::vector<double> sums = over_ranks(
+      ReduceOp::sum,
+      {static_cast<double>(values), static_cast<double>(values + differentiable + 2 * saved)});
+  return {sums[0], sums[1]};
+}
+
 std::vector<double> Workload::over_ranks(ReduceOp op, const std::vector<double>& values) const {
   const Tensor t =
       Tensor::from_values({static_cast<std::int64_t>(values.size())}, values, DType::f64);
@@ -85,14 +103,22 @@ std::vector<double> Workload::over_ranks(ReduceOp op, const std::vector<double>&
   return to_values(t);
 }
 
-Yardstick::Yardstick(const DeviceMesh& mesh, std::int64_t n, DType dtype, std::uint64_t seed)
+Yardstick::Yardstick(const DeviceMesh& mesh, std::int64_t n, std::int64_t copied, DType dtype,
+                     std::uint64_t seed)
     : mesh_(mesh), n_(n) {
+  const std::int64_t elements = copied / static_cast<std::int64_t>(size_of(DType::f32));
+  for (Tensor* t : {&from_, &to_}) *t = Tensor::zeros({elements}, DType::f32, mesh.device());
   for (Tensor* t : {&a_, &b_, &c_}) *t = Tensor::empty({n, n}, dtype, mesh.device());
   fill_uniform(a_, {seed, stream_id("a")}, whole({n, n}), -1, 1);
   fill_uniform(b_, {seed, stream_id("b")}, whole({n, n}), -1, 1);
 }
 
-double Yardstick::rate() const {
+double Yardstick::copy_rate() const {
+  const double seconds = seconds_of(mesh_, [&] { copy(from_, to_); });
+  return 2 * static_cast<double>(from_.bytes()) / seconds;
+}
+
+double Yardstick::product_rate() const {
   const double seconds = seconds_of(mesh_, [&] { gemm(1, a_, b_, 0, c_); });
   const auto n = static_cast<double>(n_);
   return 2 * n * n * n / seconds;

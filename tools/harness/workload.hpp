@@ -18,6 +18,13 @@ struct Flops {
   double training = 0;
 };
 
+// The bytes that one run cannot but move, on all ranks: inputs, parameters and outputs once in
+// forward; in training also their gradients once and what is saved twice, written and read.
+struct Traffic {
+  double forward = 0;
+  double training = 0;
+};
+
 class Workload {
  public:
   Workload(const Case& c, const Sizes& sizes, const DeviceMesh& mesh, DType dtype,
@@ -34,7 +41,8 @@ class Workload {
     std::int64_t sent_bytes = 0;
   };
   Usage usage() const;
-  Flops flops() const;  // collective
+  Flops flops() const;      // collective
+  Traffic traffic() const;  // collective
 
  private:
   std::int64_t run(bool traced) const;  // bytes saved
@@ -46,16 +54,20 @@ class Workload {
   std::vector<DTensor> upstream_;
 };
 
-// n x n x n, on every rank at once, flop/s per rank.
+// What the device can do, measured on every rank at once.
 class Yardstick {
  public:
-  Yardstick(const DeviceMesh& mesh, std::int64_t n, DType dtype, std::uint64_t seed);
-  double rate() const;
+  // Products of n x n x n, and copies of `copied` bytes.
+  Yardstick(const DeviceMesh& mesh, std::int64_t n, std::int64_t copied, DType dtype,
+            std::uint64_t seed);
+  double product_rate() const;  // flop/s per rank
+  double copy_rate() const;     // bytes read and written per second and rank
 
  private:
   DeviceMesh mesh_;
   std::int64_t n_;
   Tensor a_, b_, c_;
+  Tensor from_, to_;
 };
 
 double median(std::vector<double> values);
