@@ -49,6 +49,7 @@ need "catch2"                       "tests"                              has_cat
 if [ "${1:-}" = "--checks" ]; then
   need "clang-format"               "format of the sources"              has_program clang-format
   need "shellcheck"                 "checks of the scripts"              has_program shellcheck
+  need "mpich libmpich-dev"         "a second MPI for the tests"         has_program mpicxx.mpich
   need "python3"                    "checks of sources and documentation" has_program python3
   need "doxygen"                    "API reference"                      has_program doxygen
   need "pkg-config"                 "the package without CMake"          has_program pkg-config
