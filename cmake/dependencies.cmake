@@ -36,6 +36,7 @@ if(TESSERA_CUDA)
     set(choose_architectures ON)
     set(CMAKE_CUDA_ARCHITECTURES 80 90)
   endif()
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # two copies of it in one process know nothing of each other
   enable_language(CUDA)
   if(choose_architectures)
     execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch OUTPUT_VARIABLE known)

@@ -15,7 +15,7 @@
 
 #ifdef __CUDACC__
 #include "tessera/runtime/gpu/cuda/check.cuh"
-#define TESSERA_DEVICE __device__
+#define TESSERA_DEVICE __device__ inline
 #else
 #include "tessera/runtime/gpu/imitation/driver.hpp"
 #define TESSERA_DEVICE inline
