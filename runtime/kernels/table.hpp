@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The device interface: what a device does, as plain functions of plain arguments. There is one
-// table per CPU instruction set and one for CUDA. Arguments are validated before (ops.cpp), which
-// also cuts the work: a table's function does the items [begin, end) on the calling thread, or
-// starts all of them on the device's stream. No result depends on the cut.
+// table per CPU instruction set and one per kind of GPU. Arguments are validated before (ops.cpp),
+// which also cuts the work: a table's function does the items [begin, end) on the calling thread,
+// or starts all of them on the device's stream. No result depends on the cut.
 #pragma once
 
 #include <cstdint>

@@ -94,18 +94,15 @@ bool equal_on_both(const Tensors& operands, const Op& op) {
   return true;
 }
 
-// Uniform in [-3, 3), with the values in between that are special to some operation.
+// Uniform in [-3, 3), with the values in between that are special to some operation. To integers
+// infinities are not: they would be extremes, which overflow.
 Tensor mixed_numbers(const Shape& shape, DType dtype, std::string_view name) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
   const Tensor t = random_tensor(shape, DType::f64, name);
   scale(3, t);
-  const std::vector<double> special{0.0,
-                                    -0.0,
-                                    1.0,
-                                    -2.0,
-                                    0.5,
-                                    std::numeric_limits<double>::infinity(),
-                                    -std::numeric_limits<double>::infinity(),
-                                    std::numeric_limits<double>::quiet_NaN()};
+  const double largest = is_floating(dtype) ? infinity : 3;
+  const std::vector<double> special{
+      0.0, -0.0, 1.0, -2.0, 0.5, largest, -largest, std::numeric_limits<double>::quiet_NaN()};
   for (std::size_t i = 0; i < special.size(); ++i)
     for (std::int64_t at = static_cast<std::int64_t>(i) * 3 + 2; at < t.numel(); at += 41)
       t.host_data<double>()[at] = special[i];
