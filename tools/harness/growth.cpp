@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -26,8 +27,15 @@ double& at(ByPurpose& values, Purpose purpose) {
 
 struct Run {
   ByPurpose bytes{};
-  bool keeps_tiles = false;  // something that grows with the square of the tokens
+  std::vector<std::int64_t> saved;  // bytes of each tensor that is kept for the backward pass
 };
+
+// Something grows with the square of the tokens.
+bool keeps_tiles(const Run& run, const Run& twice) {
+  for (std::size_t k = 0; k < std::min(run.saved.size(), twice.saved.size()); ++k)
+    if (run.saved[k] > 0 && twice.saved[k] >= 4 * run.saved[k]) return true;
+  return false;
+}
 
 // Forward, backward and reduction on this rank.
 Run run_once(const Case& c, const Sizes& sizes, const DeviceMesh& mesh, const RunOptions& options) {
@@ -40,9 +48,7 @@ Run run_once(const Case& c, const Sizes& sizes, const DeviceMesh& mesh, const Ru
   const std::vector<Var> outputs = setup.instance.forward(inputs_on(tape, setup));
   const auto saved = static_cast<double>(memory_ledger::total(Purpose::saved).live);
   Run run;
-  for (const SavedRecord& record : tape.saved())
-    run.keeps_tiles =
-        run.keeps_tiles || record.budget == BudgetClass::pair || record.budget == BudgetClass::msa;
+  for (const SavedRecord& record : tape.saved()) run.saved.push_back(record.bytes);
   tape.backward(seeds(setup, outputs));
   std::vector<Var> parameters = setup.instance.module->parameters();
   reduce_gradients(mesh, parameters);
@@ -91,7 +97,8 @@ CaseGrowth measure_growth(const Case& c, const Sizes& sizes, const DeviceMesh& m
   twice.tokens *= 2;
   const Run run = run_once(c, sizes, mesh, options);
   const ByPurpose here = largest_over_ranks(mesh, run.bytes);
-  const ByPurpose larger = largest_over_ranks(mesh, run_once(c, twice, mesh, options).bytes);
+  const Run run_twice = run_once(c, twice, mesh, options);
+  const ByPurpose larger = largest_over_ranks(mesh, run_twice.bytes);
   ByPurpose one{};
   collective_try(mesh, [&] {
     if (mesh.rank() == 0)
@@ -99,7 +106,7 @@ CaseGrowth measure_growth(const Case& c, const Sizes& sizes, const DeviceMesh& m
   });
   one = largest_over_ranks(mesh, one);
 
-  CaseGrowth growth{c.name, run.keeps_tiles, {}};
+  CaseGrowth growth{c.name, keeps_tiles(run, run_twice), {}};
   for (const InputSpec& spec : c.inputs)
     growth.pair = growth.pair && spec.placements == pair_placements();
   const auto tokens = static_cast<double>(sizes.tokens);
