@@ -13,6 +13,7 @@ else()
   set(installs OFF)
 endif()
 option(TESSERA_INSTALL "Define the rules of `cmake --install`" ${installs})
+option(TESSERA_COVERAGE "Count which lines of the GPU code its imitation executes" OFF)
 set(TESSERA_SANITIZERS "" CACHE STRING "Sanitizers to build with, such as address,undefined")
 
 if(TESSERA_TESTS AND NOT TESSERA_TOOLS)

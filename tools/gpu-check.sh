@@ -62,7 +62,7 @@ if has ninja; then options+=(-G Ninja); fi
 
 # --- build ---------------------------------------------------------------------------------------
 export CUDAFLAGS="${CUDAFLAGS:-} -Xptxas=-v" MAKEFLAGS=--output-sync  # for the spills
-step configure 60 cmake -S . -B "$build" "${options[@]}" || finish 3
+step configure 120 cmake -S . -B "$build" "${options[@]}" || finish 3
 step build 400 cmake --build "$build" --parallel "$(nproc)" --target tests.gpu tessera_program ||
   finish 1
 
