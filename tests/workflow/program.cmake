@@ -52,6 +52,11 @@ tessera_program_test(parity RANKS 6 CODE 0 ONCE "4 of 4 hold"
 tessera_program_test(one_rank RANKS 1 CODE 0 TEXT "as mesh 1x1" ARGS parity)
 tessera_program_test(single_precision RANKS 4 CODE 0 TEXT "f32 on cpu" ARGS parity --dtype f32 --size small)
 tessera_program_test(bfloat RANKS 4 CODE 0 TEXT "bf16 on cpu" ARGS parity --dtype bf16)
+tessera_program_test(against_cpu RANKS 4 CODE 0 TEXT "f64 on imitation:0 against cpu.*linear +parity"
+                     ARGS parity --device imitation --against cpu --kind parity --case linear)
+tessera_program_test(bench_imitation RANKS 1 CODE 0 TEXT "f32 on imitation:0.*\nlinear .*no number here is a GPU's"
+                     ARGS bench layer --device imitation --case linear --tokens 8 --channels 4 --product 64
+                          --copied 1048576 --repeat 1)
 tessera_program_test(failed_check RANKS 4 CODE 1 TEXT "FAIL.*differs by.*tolerance 1.0e-30"
                      ARGS parity --case triangle_* --tolerance 1e-30)
 
