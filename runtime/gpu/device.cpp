@@ -186,8 +186,7 @@ class State final : public Gpu {
   }
 
   void* allocate_scratch(std::size_t bytes) {
-    return obtain(static_cast<std::int64_t>(bytes),
-                  [&] { return driver::allocate_async(bytes, compute_); });
+    return obtain(static_cast<std::int64_t>(bytes), [&] { return take_pool(bytes); });
   }
 
   void copy(const void* from, void* to, std::int64_t bytes) override {
@@ -255,7 +254,7 @@ void require(int index) {
   const int devices = driver::device_count();
   if (index >= 0 && index < devices) return;
   if (devices == 0)
-    throw DeviceError({.problem = "there is no such device: " + driver::why_none(),
+    throw DeviceError({.problem = driver::why_none(),
                        .operation = "require_device",
                        .found = name_of(index),
                        .hint = driver::kHint});

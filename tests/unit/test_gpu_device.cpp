@@ -427,7 +427,7 @@ TEST_CASE("a leading dimension that is too small is refused, as by cuBLAS", "[ge
                         .c_leading = c,
                         .c_batch_stride = 0};
   };
-  const driver::Blas blas = driver::create_blas(driver::create_stream());
+  static const driver::Blas blas = driver::create_blas(driver::create_stream());  // has no end
   driver::gemm(blas, product(4, 3, 4));
   require_error<DeviceError>([&] { driver::gemm(blas, product(3, 3, 4)); }, "gemm", "'a'");
   require_error<DeviceError>([&] { driver::gemm(blas, product(4, 2, 4)); }, "gemm", "'b'");

@@ -88,12 +88,19 @@ TEST_CASE("memory is aligned, and empty tensors have an address") {
 }
 
 #ifndef __SANITIZE_ADDRESS__  // which has an allocator of its own
-TEST_CASE("what the system refuses is an error that names the bytes") {
+TEST_CASE("what the system refuses is an error that names the bytes and who holds most") {
+  const Scope outer("trunk");
+  Tensor held;
+  {
+    const Scope inner("layer3");
+    held = Tensor::empty({1000}, DType::f64);
+  }
   const std::int64_t before = memory_ledger::total().live;
   require_error<OutOfMemoryError>([] { Tensor::empty({std::int64_t{1} << 55}, DType::f64); },
                                   "288230376151711744");
   require_error<OutOfMemoryError>([] { Tensor::empty({std::int64_t{1} << 46}, DType::f64); },
-                                  "562949953421312");
+                                  "562949953421312", "[layer trunk]",
+                                  "trunk.layer3 8000 bytes (activation)");
   CHECK(memory_ledger::total().live == before);
 }
 

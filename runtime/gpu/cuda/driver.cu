@@ -99,7 +99,7 @@ namespace {
 
 struct Found {
   int count = 0;
-  cudaError_t status = cudaGetDeviceCount(&count);
+  cudaError_t status = cudaGetDeviceCount(&count);  // without one: an error that says why
 };
 const Found& found() {
   static const Found devices;
@@ -112,7 +112,7 @@ int device_count() {
   return found().status == cudaSuccess ? found().count : 0;
 }
 std::string why_none() {
-  return cudaGetErrorString(found().status);
+  return std::string("no CUDA device can be used: ") + cudaGetErrorString(found().status);
 }
 void set_device(int index) {
   check(cudaSetDevice(index), "cudaSetDevice");

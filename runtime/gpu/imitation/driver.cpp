@@ -83,7 +83,7 @@ int device_count() {
   return count;
 }
 std::string why_none() {
-  return "it was told so";
+  return "there is no imitation of a GPU";
 }
 void set_device(int index) {
   t_device = index;
