@@ -17,6 +17,17 @@ if(TESSERA_TOOLS)
   install(DIRECTORY tools/harness DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera COMPONENT devel
           FILES_MATCHING PATTERN "*.hpp" PATTERN cases EXCLUDE)
 endif()
+if(TESSERA_TOOLS)
+  install(TARGETS tessera_c tessera_c_shared EXPORT tesseraTargets
+          ARCHIVE COMPONENT devel
+          LIBRARY COMPONENT runtime NAMELINK_COMPONENT devel)
+  install(FILES bindings/c/tessera.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT devel)
+endif()
+if(TESSERA_FORTRAN)
+  install(TARGETS tessera_fortran EXPORT tesseraTargets)
+  install(DIRECTORY bindings/fortran DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera COMPONENT devel
+          FILES_MATCHING REGEX "[.][fF]90$")
+endif()
 # All headers but those for our own sources; workflow.install.headers compiles what remains.
 foreach(folder IN ITEMS runtime mesh autodiff layers)
   install(DIRECTORY ${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera/${folder}
@@ -40,8 +51,10 @@ install(EXPORT tesseraTargets NAMESPACE tessera:: DESTINATION ${package_dir} COM
 export(EXPORT tesseraTargets NAMESPACE tessera:: FILE ${PROJECT_BINARY_DIR}/tesseraTargets.cmake)
 
 set(TESSERA_SELECTED tessera_static)
+set(TESSERA_SELECTED_C tessera_c_static)
 if(BUILD_SHARED_LIBS)
   set(TESSERA_SELECTED tessera_shared)
+  set(TESSERA_SELECTED_C tessera_c_shared)
 endif()
 configure_package_config_file(cmake/tesseraConfig.cmake.in ${PROJECT_BINARY_DIR}/tesseraConfig.cmake
                               INSTALL_DESTINATION ${package_dir})
@@ -64,6 +77,12 @@ set(pc_libraries "")
 if(TESSERA_CUDA)
   set(pc_libraries " -lcudart -lcublas")
 endif()
-configure_file(cmake/tessera.pc.in ${PROJECT_BINARY_DIR}/tessera.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/tessera.pc
-        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT devel)
+set(pc_files tessera)
+if(TESSERA_TOOLS)
+  list(APPEND pc_files tessera-c)
+endif()
+foreach(name IN LISTS pc_files)
+  configure_file(cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc
+          DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT devel)
+endforeach()

@@ -45,6 +45,17 @@ if(TESSERA_INSTALL)
   endif()
 endif()
 
+# On where a Fortran compiler is. The module is installed as source, which needs none here.
+set(has_fortran OFF)
+if(PROJECT_IS_TOP_LEVEL AND TESSERA_TOOLS AND TESSERA_MPI AND NOT DEFINED TESSERA_FORTRAN)
+  include(CheckLanguage)
+  check_language(Fortran)
+  if(CMAKE_Fortran_COMPILER)
+    set(has_fortran ON)
+  endif()
+endif()
+option(TESSERA_FORTRAN "Install and test the Fortran module" ${has_fortran})
+
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()

@@ -11,6 +11,6 @@ format=$(command -v clang-format-14 || command -v clang-format) || {
   echo "clang-format is missing"
   exit 3
 }
-git ls-files -z '*.hpp' '*.cpp' '*.cu' '*.cuh' | xargs -0 -r "$format" "${mode[@]}"
+git ls-files -z '*.hpp' '*.cpp' '*.cu' '*.cuh' '*.c' '*.h' | xargs -0 -r "$format" "${mode[@]}"
 git ls-files -z '*.sh' .ci/run | xargs -0 -r shellcheck -x
 echo "format: well"

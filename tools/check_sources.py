@@ -11,9 +11,9 @@ import subprocess
 import sys
 
 # Each folder may include itself and those before it.
-FOLDERS = ["runtime", "mesh", "autodiff", "layers", "harness", "tools"]
+FOLDERS = ["runtime", "mesh", "autodiff", "layers", "harness", "bindings", "tools"]
 LIBRARY = FOLDERS[:4]
-CODE = {".hpp", ".cpp", ".cu", ".cuh"}
+CODE = {".hpp", ".cpp", ".cu", ".cuh", ".h", ".c"}
 # Generated or foreign files, and those that must spell out what is forbidden.
 EXEMPT_FROM_WORDS = re.compile(r"tests/golden/.*\.safetensors|tools/check_sources\.py|\.ci/.*|LICENSE")
 
@@ -53,7 +53,7 @@ def check_includes(path, text):
             included = parts[1] if len(parts) > 2 else "tools"  # tessera/program.hpp
             if included not in FOLDERS or FOLDERS.index(included) > FOLDERS.index(folder):
                 yield line, f"{folder}/ may not include {included}/"
-        elif bracket == '"' and folder in FOLDERS[:-1]:
+        elif bracket == '"' and folder in LIBRARY + ["harness"]:
             yield line, f'write "tessera/{folder}/..." instead of "{name}"'
         if name == "mpi.h" and folder != "mesh":
             yield line, "mpi.h outside mesh/"
@@ -80,7 +80,7 @@ def check_file(path, text):
     lines = text.splitlines()
     if not lines or not lines[0].endswith("SPDX-License-Identifier: MIT"):
         yield 1, "the first line must be `// SPDX-License-Identifier: MIT`"
-    limit = 400 if path.suffix == ".hpp" else 600
+    limit = 400 if path.suffix in (".hpp", ".h") else 600
     if len(lines) > limit:
         yield limit, f"{len(lines)} lines, more than {limit}"
 
@@ -117,6 +117,11 @@ SELF_TEST = [  # path, text after the first line, part of the complaint ("" = no
     ("layers/a.cpp", '#include "tessera/program.hpp"\n', "may not include tools/"),
     ("tools/harness/a.cpp", '#include "tessera/layers/b.hpp"\n#include "tessera/harness/c.hpp"\n', ""),
     ("tools/harness/a.cpp", '#include "harness/b.hpp"\n', "instead of"),
+    ("bindings/c/a.cpp", '#include "guard.hpp"\n#include "tessera/harness/b.hpp"\n', ""),
+    ("bindings/c/a.h", '#include "tessera/version.h"\n', ""),
+    ("bindings/c/a.cpp", '#include "tessera/program.hpp"\n', "may not include tools/"),
+    ("bindings/c/a.c", "MPI_Comm comm;\n", "MPI_Comm outside mesh/"),
+    ("tools/examples/a/main.c", "#include <mpi.h>\nint x = MPI_Init(0, 0);\n", ""),
     ("tools/harness/a.cpp", '#include "tessera/program.hpp"\n', "may not include tools/"),
     ("tools/a.cpp", '#include "tessera/harness/b.hpp"\n#include "c.hpp"\n', ""),
     ("layers/a.cpp", "#include <mpi.h>\n", "mpi.h outside"),

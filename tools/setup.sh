@@ -51,6 +51,8 @@ if [ "${1:-}" = "--checks" ]; then
   need "shellcheck"                 "checks of the scripts"              has_program shellcheck
   need "mpich libmpich-dev"         "a second MPI for the tests"         has_program mpicxx.mpich
   need "python3"                    "checks of sources and documentation" has_program python3
+  need "gfortran"                   "Fortran module"                     has_program gfortran
+  need "valgrind"                   "memory errors of an example"        has_program valgrind
   need "doxygen"                    "API reference"                      has_program doxygen
   need "pkg-config"                 "the package without CMake"          has_program pkg-config
   need "dpkg-dev"                   "dependencies of Debian packages"    has_program dpkg-shlibdeps

@@ -44,6 +44,10 @@ struct Group {
 };
 using MPI_Comm = Group*;
 inline constexpr MPI_Comm MPI_COMM_NULL = nullptr;
+using MPI_Fint = int;
+inline MPI_Comm MPI_Comm_f2c(MPI_Fint) {
+  return MPI_COMM_NULL;  // no Fortran program has one
+}
 
 // One for the whole process, in a shared library too.
 struct __attribute__((visibility("default"))) Process {

@@ -96,6 +96,7 @@ def complaints(text, source):
             ("cuda", "TESSERA_CUDA"),
             ("shared", "BUILD_SHARED_LIBS"),
             ("tests", "TESSERA_TESTS"),
+            ("fortran", "TESSERA_FORTRAN"),
         ]:
             if given.get(option) != cmake_value(package.spec.values[variant]):
                 yield f"variant {variant} does not reach {option}"

@@ -44,7 +44,7 @@ if(TESSERA_PKG_CONFIG)
   endif()
   foreach(kind IN ITEMS static shared)
     add_test(NAME workflow.pkg_config.${kind}
-      COMMAND ${CMAKE_COMMAND} -DPREFIX=${TESSERA_INSTALLED}/prefix -DKIND=${kind}
+      COMMAND ${CMAKE_COMMAND} -DPREFIX=${TESSERA_INSTALLED}/prefix -DPACKAGE=tessera -DKIND=${kind} -DSTANDARD=c++20
               -DSOURCE=${CMAKE_CURRENT_SOURCE_DIR}/installed_user/main.cpp
               -DSCRATCH=${TESSERA_INSTALLED}/pkg_config.${kind} -DPKG_CONFIG=${TESSERA_PKG_CONFIG}
               -DCOMPILER=${compiler} -DFLAGS=${CMAKE_CXX_FLAGS} -DEXPECT=${said}

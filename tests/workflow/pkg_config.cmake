@@ -1,31 +1,31 @@
-# cmake -DPREFIX=... -DKIND=static|shared -DSOURCE=main.cpp -DSCRATCH=... -DPKG_CONFIG=...
+# cmake -DPREFIX=... -DPACKAGE=tessera -DKIND=static|shared -DSOURCE=main.cpp -DSTANDARD=c++20 -DSCRATCH=... -DPKG_CONFIG=...
 #       -DCOMPILER=... -DFLAGS=... -DEXPECT=regex -P pkg_config.cmake
 # Builds and runs a program with what pkg-config says and nothing else.
 include(${CMAKE_CURRENT_LIST_DIR}/../support/run.cmake)
 
 file(REMOVE_RECURSE ${SCRATCH})
 file(MAKE_DIRECTORY ${SCRATCH})
-file(GLOB_RECURSE pc ${PREFIX}/*/tessera.pc)
+file(GLOB_RECURSE pc ${PREFIX}/*/${PACKAGE}.pc)
 cmake_path(GET pc PARENT_PATH folder)
 set(ENV{PKG_CONFIG_PATH} ${folder})
 set(options)
 if(KIND STREQUAL "static")
   set(options --static)
 endif()
-run(${PKG_CONFIG} ${options} --cflags tessera)
+run(${PKG_CONFIG} ${options} --cflags ${PACKAGE})
 separate_arguments(cflags UNIX_COMMAND "${output}")
-run(${PKG_CONFIG} ${options} --libs tessera)
+run(${PKG_CONFIG} ${options} --libs ${PACKAGE})
 separate_arguments(libraries UNIX_COMMAND "${output}")
-run(${PKG_CONFIG} --variable=libdir tessera)
+run(${PKG_CONFIG} --variable=libdir ${PACKAGE})
 string(STRIP "${output}" libdir)
 if(KIND STREQUAL "static")
-  list(TRANSFORM libraries REPLACE "^-ltessera$" "-l:libtessera.a")  # where both are, the linker takes the shared one
+  list(TRANSFORM libraries REPLACE "^-l(tessera.*)$" "-l:lib\\1.a")  # where both are, the linker takes the shared one
 endif()
 separate_arguments(flags UNIX_COMMAND "${FLAGS}")
-run(${COMPILER} -std=c++20 ${flags} ${cflags} ${SOURCE} -o ${SCRATCH}/user ${libraries})
+run(${COMPILER} -std=${STANDARD} ${flags} ${cflags} ${SOURCE} -o ${SCRATCH}/user ${libraries})
 
 run(readelf -d ${SCRATCH}/user)
-if((KIND STREQUAL "shared") EQUAL (NOT output MATCHES "libtessera[.]so"))
+if((KIND STREQUAL "shared") EQUAL (NOT output MATCHES "libtessera(_c)?[.]so"))
   message(FATAL_ERROR "the ${KIND} program needs these libraries:\n${output}")
 endif()
 set(ENV{LD_LIBRARY_PATH} "${libdir}:$ENV{LD_LIBRARY_PATH}")

@@ -24,6 +24,7 @@ class Tessera(CMakePackage, CudaPackage):
     variant("mpi", default=True, description="Many ranks; without it, one")
     variant("shared", default=True, description="tessera::tessera is the shared library")
     variant("tests", default=False, description="Install the tests and the golden files")
+    variant("fortran", default=True, when="+mpi", description="The Fortran module")
     # variant cuda and cuda_arch: CudaPackage
 
     conflicts("cuda_arch=none", when="+cuda", msg="name the architecture: cuda_arch=80 or 90")
@@ -47,6 +48,7 @@ class Tessera(CMakePackage, CudaPackage):
         args = [
             self.define_from_variant("TESSERA_MPI", "mpi"),
             self.define_from_variant("TESSERA_CUDA", "cuda"),
+            self.define_from_variant("TESSERA_FORTRAN", "fortran"),
             self.define_from_variant("TESSERA_TESTS", "tests"),
             self.define_from_variant("BUILD_SHARED_LIBS", "shared"),
             self.define("TESSERA_TEST_HOOKS", False),
