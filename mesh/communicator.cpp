@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tessera/runtime/error.hpp"
+#include "tessera/runtime/parallel.hpp"
 
 namespace tessera {
 namespace {
@@ -24,6 +25,29 @@ void check(int code, const char* call) {
   MPI_Error_string(code, text.data(), &length);
   text.resize(static_cast<std::size_t>(length));
   throw MpiError({.problem = text, .operation = call, .found = fmt::format("code {}", code)});
+}
+
+// MPI is called by the thread that calls the library, and by no other. Threads that only compute
+// are more than MPI_THREAD_SINGLE allows.
+void check_thread_level() {
+  int level = MPI_THREAD_SINGLE;
+  int main_thread = 0;
+  check(MPI_Query_thread(&level), "MPI_Query_thread");
+  check(MPI_Is_thread_main(&main_thread), "MPI_Is_thread_main");
+  if (level < MPI_THREAD_SERIALIZED && main_thread == 0)
+    throw InitError(
+        {.problem = "this thread may not call MPI, only the one that initialised it may",
+         .operation = "Communicator::duplicate",
+         .expected = "MPI_THREAD_SERIALIZED or more",
+         .hint = "ask MPI_Init_thread for it, or call from the main thread"});
+  if (level > MPI_THREAD_SINGLE) return;
+  set_default_thread_count(1);
+  if (thread_count() > 1)
+    throw InitError({.problem = "MPI was started for processes of one thread",
+                     .operation = "Communicator::duplicate",
+                     .found = fmt::format("{} threads per rank", thread_count()),
+                     .expected = "MPI_THREAD_FUNNELED or more",
+                     .hint = "ask MPI_Init_thread for it, or set TESSERA_THREADS=1"});
 }
 
 bool mpi_is_running() {
@@ -84,6 +108,7 @@ Communicator Communicator::duplicate(const void* mpi_comm) {
   if (given == MPI_COMM_NULL)
     throw InitError({.problem = "MPI_COMM_NULL has no ranks to duplicate",
                      .operation = "Communicator::duplicate"});
+  check_thread_level();
   Communicator c;
   c.state_ = std::make_shared<State>();
   MPI_Comm copy = MPI_COMM_NULL;

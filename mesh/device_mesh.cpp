@@ -11,6 +11,7 @@
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/door.hpp"
 #include "tessera/runtime/error.hpp"
+#include "tessera/runtime/log.hpp"
 
 namespace tessera {
 namespace {
@@ -146,6 +147,8 @@ DeviceMesh DeviceMesh::create(const Communicator& communicator, MeshShape shape,
     mesh.state_->check_replicas = watchers.check_replicas;
   }
   mesh.state_->records.clear();
+  log_line(LogLevel::info,
+           fmt::format("rank {} of {} on {}", mesh.rank(), mesh.describe(), name_of(device)));
   return mesh;
 }
 
@@ -268,6 +271,9 @@ DeviceMesh::State::State(Communicator comm, int own_rank, MeshShape mesh_shape, 
 // then receive them.
 DeviceMesh::State::~State() {
   if (unfinished.empty()) return;
+  log_line(LogLevel::warning, fmt::format("operations of {} were given up; its communicator and {} "
+                                          "message(s) stay until the process ends",
+                                          format(shape), stranded.size()));
   static auto* const kept = new std::vector<std::pair<Communicator, std::vector<Transfer>>>;
   kept->emplace_back(std::move(communicator), std::move(stranded));
 }

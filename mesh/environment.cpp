@@ -15,6 +15,7 @@
 #include "tessera/mesh/communicator.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/hash.hpp"
+#include "tessera/runtime/log.hpp"
 #include "tessera/runtime/parallel.hpp"
 
 #if defined(OPEN_MPI) && __has_include(<mpi-ext.h>)
@@ -147,7 +148,15 @@ bool finalized() {
 struct Environment::State {
   bool owns_mpi = false;
   int unwinding = std::uncaught_exceptions();
+  int default_threads = 0;  // to be restored
   std::optional<Communicator> world;
+
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    if (default_threads > 0) set_default_thread_count(default_threads);
+  }
 };
 
 Environment::Environment(int& argc, char**& argv) : state_(std::make_unique<State>()) {
@@ -160,9 +169,11 @@ Environment::Environment(int& argc, char**& argv) : state_(std::make_unique<Stat
   }
   try {
     check_launch();
-    if (std::getenv("TESSERA_THREADS") == nullptr) set_thread_count(threads_for_this_rank());
+    state_->default_threads = set_default_thread_count(threads_for_this_rank());
     const MPI_Comm world = MPI_COMM_WORLD;
     state_->world = Communicator::duplicate(&world);
+    log_line(LogLevel::info, fmt::format("{}, {} rank(s), threads {}, {} per rank", library(),
+                                         world_size(), mpi_info().thread_level, thread_count()));
   } catch (const InitError&) {
     if (state_->owns_mpi) MPI_Finalize();
     throw;
@@ -171,6 +182,7 @@ Environment::Environment(int& argc, char**& argv) : state_(std::make_unique<Stat
 
 // Finalising while an exception unwinds would wait for ranks that may never come.
 Environment::~Environment() {
+  end_threads();
   state_->world.reset();
   if (state_->owns_mpi && !finalized() && std::uncaught_exceptions() <= state_->unwinding)
     MPI_Finalize();

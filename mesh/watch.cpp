@@ -11,6 +11,7 @@
 #include "tessera/mesh/door.hpp"
 #include "tessera/mesh/mailbox.hpp"
 #include "tessera/runtime/error.hpp"
+#include "tessera/runtime/log.hpp"
 
 namespace tessera {
 namespace {
@@ -68,7 +69,7 @@ std::string describe_places(const DeviceMesh& mesh, const Places& heard) {
     problem +=
         fmt::format("; rank(s) {} did not take their message", fmt::join(missing.not_taken, ", "));
   heard = exchange_places(mesh, place_of(step), std::move(heard));
-  throw TimeoutError(
+  const TimeoutError error(
       {.problem = problem,
        .operation = step.op,
        .tensor = step.label,
@@ -77,6 +78,8 @@ std::string describe_places(const DeviceMesh& mesh, const Places& heard) {
        .hint = "the odd rank out is the one to look at; TESSERA_TIMEOUT_S sets the "
                "limit",
        .layer = step.scope});
+  log_line(LogLevel::error, error.what());
+  throw error;
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tessera/runtime/error.hpp"
@@ -35,7 +36,7 @@ class InsideLane {
 };
 
 // Threads that sleep until there is a task for them. They are made when first needed and end with
-// the process, so no static destructor waits for them.
+// end() or the process; no static destructor waits for them.
 class Pool {
  public:
   // Runs task(0) here and task(1..lanes-1) on the pool; false if the pool serves another thread.
@@ -44,8 +45,10 @@ class Pool {
     if (!busy.owns_lock()) return false;
     {
       std::lock_guard lock(mutex_);
-      for (; workers_ < lanes - 1; ++workers_)
-        std::thread([this, lane = workers_ + 1, seen = round_] { serve(lane, seen); }).detach();
+      while (static_cast<int>(workers_.size()) < lanes - 1)
+        workers_.emplace_back([this, lane = static_cast<int>(workers_.size()) + 1, seen = round_] {
+          serve(lane, seen);
+        });
       task_ = &task;
       lanes_ = lanes;
       running_ = lanes - 1;
@@ -58,11 +61,24 @@ class Pool {
     return true;
   }
 
+  void end() {
+    const std::lock_guard busy(busy_);
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+    workers_.clear();
+    ending_ = false;
+  }
+
  private:
   void serve(int lane, std::uint64_t seen) {
     std::unique_lock lock(mutex_);
     for (;;) {
-      wake_.wait(lock, [&] { return round_ != seen; });
+      wake_.wait(lock, [&] { return ending_ || round_ != seen; });
+      if (ending_) return;
       seen = round_;
       if (lane >= lanes_) continue;
       const auto& task = *task_;
@@ -81,7 +97,8 @@ class Pool {
   std::uint64_t round_ = 0;
   int lanes_ = 0;
   int running_ = 0;
-  int workers_ = 0;
+  bool ending_ = false;
+  std::vector<std::thread> workers_;
 };
 
 Pool& pool() {
@@ -96,9 +113,10 @@ int threads_of_affinity_mask() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-int initial_threads() {
+// Of TESSERA_THREADS; 0 if it is not set.
+int threads_of_environment() {
   const char* text = std::getenv("TESSERA_THREADS");
-  if (text == nullptr || *text == '\0') return threads_of_affinity_mask();
+  if (text == nullptr || *text == '\0') return 0;
   int threads = 0;
   const char* end = text + std::strlen(text);
   const auto result = std::from_chars(text, end, threads);
@@ -110,9 +128,20 @@ int initial_threads() {
   return threads;
 }
 
-int& threads() {
-  static int count = initial_threads();
-  return count;
+struct ThreadCounts {
+  int chosen = threads_of_environment();  // or 0
+  int otherwise = threads_of_affinity_mask();
+};
+ThreadCounts& threads() {
+  static ThreadCounts counts;
+  return counts;
+}
+
+void check_threads(int count, const char* operation) {
+  if (count < 1)
+    throw UsageError({.problem = "a rank has at least one thread",
+                      .operation = operation,
+                      .found = fmt::format("{}", count)});
 }
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -122,15 +151,21 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
 }  // namespace
 
 int thread_count() {
-  return threads();
+  return threads().chosen > 0 ? threads().chosen : threads().otherwise;
 }
 
 void set_thread_count(int count) {
-  if (count < 1)
-    throw UsageError({.problem = "a rank has at least one thread",
-                      .operation = "set_thread_count",
-                      .found = fmt::format("{}", count)});
-  threads() = count;
+  check_threads(count, "set_thread_count");
+  threads().chosen = count;
+}
+
+int set_default_thread_count(int count) {
+  check_threads(count, "set_default_thread_count");
+  return std::exchange(threads().otherwise, count);
+}
+
+void end_threads() {
+  pool().end();
 }
 
 bool inside_lane() {

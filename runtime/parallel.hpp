@@ -10,10 +10,14 @@
 
 namespace tessera {
 
-// Threads this rank may use: TESSERA_THREADS, else the size of the affinity mask divided among the
-// ranks of the node if those share it (set by Environment), at least 1.
+// Threads this rank may use: what set_thread_count() or TESSERA_THREADS chose, else the default:
+// the size of the affinity mask, which Environment divides among the ranks of the node that share
+// it.
 int thread_count();
 void set_thread_count(int threads);
+int set_default_thread_count(int threads);  // returns the one before
+// Ends the threads that sleep between operations; the next operation makes them anew.
+void end_threads();
 
 // Cuts [0, count) into at most lane_count(device) contiguous ranges, multiples of `grain` but for
 // the last, and runs body(begin, end, lane) once for each non-empty one, concurrently on a CPU. The

@@ -19,6 +19,7 @@ EXEMPT_FROM_WORDS = re.compile(r"tests/golden/.*\.safetensors|tools/check_source
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+SAYS_OR_SEIZES = re.compile(r"\b(f?printf|f?puts|signal|sigaction|pthread_sigmask|atexit)(?= *\()|\bstd::(cout|cerr|clog)\b")
 FORBIDDEN = [
     (re.compile(r"\b(TODO|FIXME|XXX|HACK)\b"), "unfinished work belongs into an issue"),
     (re.compile(r"\b(placeholder|stub)s?\b", re.IGNORECASE), "nothing here stands in for something"),
@@ -71,6 +72,9 @@ def check_calls(path, text):
     if folder != "mesh":
         for match in re.finditer(r"\bP?MPI_[A-Z]\w*", code):
             yield line_of(code, match.start()), f"{match.group()} outside mesh/"
+    if folder in LIBRARY:
+        for match in SAYS_OR_SEIZES.finditer(code):
+            yield line_of(code, match.start()), f"{match.group()}: the library prints nothing and seizes no signal"
     if folder not in ("runtime", "mesh"):
         for match in re.finditer(r"\bDeviceKind::\w+|\b__CUDA\w+|\bcuda[A-Z]\w+|\bcublas\w+", code):
             yield line_of(code, match.start()), f"{match.group()}: a device branch outside runtime/ and mesh/"
@@ -125,6 +129,10 @@ SELF_TEST = [  # path, text after the first line, part of the complaint ("" = no
     ("tools/harness/a.cpp", '#include "tessera/program.hpp"\n', "may not include tools/"),
     ("tools/a.cpp", '#include "tessera/harness/b.hpp"\n#include "c.hpp"\n', ""),
     ("layers/a.cpp", "#include <mpi.h>\n", "mpi.h outside"),
+    ("runtime/a.cpp", 'std::printf("x");\n', "prints nothing"),
+    ("mesh/a.cpp", "std::cerr << x;\n", "prints nothing"),
+    ("mesh/a.cpp", "std::signal(SIGTERM, f);\n", "seizes no signal"),
+    ("tools/a.cpp", 'std::printf("x");\n', ""),
     ("runtime/a.hpp", "#include <nlohmann/json.hpp>\n", "JSON"),
     ("mesh/a.cpp", "#include <CLI/CLI.hpp>\n", "command line"),
     ("layers/a.cpp", "int x = MPI_Barrier(comm);\n", "MPI_Barrier outside mesh/"),

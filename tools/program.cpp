@@ -6,12 +6,15 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <optional>
 
 #include "failure.hpp"
 #include "subcommands.hpp"
 #include "tessera/mesh/environment.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/info.hpp"
+#include "tessera/runtime/log.hpp"
 
 namespace tessera::program {
 namespace {
@@ -29,8 +32,26 @@ std::string join(int argc, char** argv) {
   return text;
 }
 
+// TESSERA_LOG: what the library has to say, from this level on; warnings by all ranks.
+void log_as_told() {
+  const char* text = std::getenv("TESSERA_LOG");
+  if (text == nullptr || *text == '\0') return;
+  const std::optional<LogLevel> least = parse_log_level(text);
+  if (!least)
+    throw UsageError({.problem = "not a level of the log",
+                      .operation = "TESSERA_LOG",
+                      .found = fmt::format("'{}'", text),
+                      .expected = "debug, info, warning or error"});
+  set_log_sink([least, rank = launched_rank()](LogLevel level, std::string_view line) {
+    if (level < *least || (rank != 0 && level < LogLevel::warning)) return;
+    std::fputs(fmt::format("tessera {}, rank {}: {}\n", name_of(level), rank, line).c_str(),
+               stderr);
+  });
+}
+
 int launch(int argc, char** argv, const Run& subcommand, const std::string& command) {
   report_on_termination();
+  log_as_told();
   Environment environment(argc, argv);
   const Session session{environment.world(), command};
   try {

@@ -82,6 +82,10 @@ inline int MPI_Finalized(int* flag) {
 [[noreturn]] inline int MPI_Abort(MPI_Comm, int code) {
   std::_Exit(code);
 }
+inline int MPI_Is_thread_main(int* flag) {
+  *flag = 1;
+  return MPI_SUCCESS;
+}
 inline int MPI_Query_thread(int* level) {
   *level = Process::self().thread_level;
   return MPI_SUCCESS;

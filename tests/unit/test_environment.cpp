@@ -102,7 +102,7 @@ TEST_CASE("threads are TESSERA_THREADS, or the cores divided among the ranks", "
     const Variable threads("TESSERA_THREADS", "3");
     set_thread_count(2);
     make_environment();
-    CHECK(thread_count() == 2);  // not touched here; runtime reads the variable when first asked
+    CHECK(thread_count() == 2);  // what was chosen stays; the variable is read when first asked
   }
   set_thread_count(before);
 }

@@ -6,6 +6,11 @@ foreach(ranks IN ITEMS 2 4 6)
   tessera_installed_run(cpp_split_world ${ranks}ranks RANKS ${ranks} CODE 0
                         TEXT "(loss from .*: well.*heat on|heat on .*: well.*loss from).*: well" PROGRAM split_world)
 endforeach()
+# Its MPI is one for processes of one thread.
+tessera_installed_run(cpp_split_world threads RANKS 2 CODE 3 TEXT "InitError.*2 threads per rank.*MPI_THREAD_FUNNELED"
+                      PROGRAM split_world)
+set_tests_properties(workflow.cpp_split_world.threads PROPERTIES
+  ENVIRONMENT_MODIFICATION TESSERA_THREADS=set:2)
 tessera_installed_run(cpp_split_world alone RANKS 1 CODE 2 TEXT "two ranks" PROGRAM split_world)
 
 tessera_installed_project(cpp_own_layer SOURCE ${examples}/cpp_own_layer OPTIONS -DOWN_LAYER_CONTROL=ON)

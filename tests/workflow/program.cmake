@@ -60,6 +60,13 @@ tessera_program_test(bench_imitation RANKS 1 CODE 0 TEXT "f32 on imitation:0.*\n
 tessera_program_test(failed_check RANKS 4 CODE 1 TEXT "FAIL.*differs by.*tolerance 1.0e-30"
                      ARGS parity --case triangle_* --tolerance 1e-30)
 
+tessera_program_test(log RANKS 4 CODE 0 ENVIRONMENT TESSERA_LOG=info TEXT "tessera info, rank 0: [^\n]* 4 rank"
+                     ONCE "rank 0: rank 0 of mesh dp=1 cp0=2 cp1=2 on cpu" ARGS parity --case linear --kind parity)
+tessera_program_test(silence RANKS 4 CODE 0 ENVIRONMENT TESSERA_LOG=error
+                     TEXT "^\n?tessera [0-9.]+ parity:.*Tolerance: parity 1.0e-11[.]\n+$"
+                     ARGS parity --case linear --kind parity)
+tessera_program_test(unknown_log_level RANKS 4 CODE 2 ONCE "${one_message}[^\n]*TESSERA_LOG[^\n]*'loud'"
+                     ENVIRONMENT TESSERA_LOG=loud ARGS info)
 tessera_program_test(no_subcommand RANKS 1 CODE 2 ONCE "tessera: " ARGS)
 tessera_program_test(unknown_option RANKS 4 CODE 2 ONCE "tessera: .*--nonsense" ARGS parity --nonsense)
 tessera_program_test(unknown_case RANKS 4 CODE 2 ONCE "${one_message}[^\n]*did you mean 'transition'"
