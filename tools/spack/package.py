@@ -23,6 +23,7 @@ class Tessera(CMakePackage, CudaPackage):
 
     variant("mpi", default=True, description="Many ranks; without it, one")
     variant("shared", default=True, description="tessera::tessera is the shared library")
+    variant("fortran", default=False, when="+mpi", description="Fortran module")
     variant("tests", default=False, description="Install the tests and the golden files")
     variant("fortran", default=True, when="+mpi", description="The Fortran module")
     # variant cuda and cuda_arch: CudaPackage
@@ -33,6 +34,7 @@ class Tessera(CMakePackage, CudaPackage):
 
     depends_on("c", type="build")
     depends_on("cxx", type="build")
+    depends_on("fortran", type="build", when="+fortran")
     depends_on("cmake@3.25:", type="build")
     depends_on("mpi@3:", when="+mpi")
     depends_on("fmt@9:")
@@ -49,6 +51,7 @@ class Tessera(CMakePackage, CudaPackage):
             self.define_from_variant("TESSERA_MPI", "mpi"),
             self.define_from_variant("TESSERA_CUDA", "cuda"),
             self.define_from_variant("TESSERA_FORTRAN", "fortran"),
+            self.define("TESSERA_FORTRAN", self.spec.satisfies("+fortran")),
             self.define_from_variant("TESSERA_TESTS", "tests"),
             self.define_from_variant("BUILD_SHARED_LIBS", "shared"),
             self.define("TESSERA_TEST_HOOKS", False),
