@@ -6,6 +6,7 @@
 #include "tessera/mesh/environment.hpp"
 #include "tessera/mesh/fortran.hpp"
 #include "tessera/runtime/info.hpp"
+#include "tessera/runtime/log.hpp"
 #include "tessera/runtime/parallel.hpp"
 
 using namespace tessera;
@@ -78,6 +79,16 @@ int tessera_threads_set(int threads) {
   return guarded(__func__, [&] {
     if (threads < 1) c::refuse("threads", "a rank needs at least one thread");
     set_thread_count(threads);
+  });
+}
+
+int tessera_log_set(void (*callback)(void* context, const char* level, const char* line),
+                    void* context) {
+  return guarded(__func__, [&] {
+    if (callback == nullptr) return set_log_sink({});
+    set_log_sink([callback, context](LogLevel level, std::string_view line) {
+      callback(context, std::string(name_of(level)).c_str(), std::string(line).c_str());
+    });
   });
 }
 

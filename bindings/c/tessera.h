@@ -63,6 +63,13 @@ TESSERA_API void tessera_text_destroy(char* text);
 // Hosts that start several ranks on the same cores say here how many each may have.
 TESSERA_API int tessera_threads_set(int threads);
 
+// The library prints nothing; what it has to say beside errors goes to `callback`, a line without
+// its end at a time, on the rank and the thread that says it. NULL: silence again. The levels are
+// "debug", "info", "warning", "error". The callback must not set another one.
+TESSERA_API int tessera_log_set(void (*callback)(void* context, const char* level,
+                                                 const char* line),
+                                void* context);
+
 // --- environment: the ranks --------------------------------------------------------------------
 
 typedef struct tessera_environment tessera_environment;

@@ -62,7 +62,7 @@ module tessera
     module procedure data_real64, data_real32
   end interface
 
-  public :: tessera_version, tessera_info, tessera_threads_set
+  public :: tessera_version, tessera_info, tessera_threads_set, tessera_log_set
   public :: tessera_environment_create, tessera_environment_rank, tessera_environment_size, &
       tessera_environment_destroy
   public :: tessera_mesh_create, tessera_mesh_shape, tessera_mesh_coordinate, tessera_mesh_block, &
@@ -182,6 +182,16 @@ contains
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     call finish(c_threads_set(threads), stat, errmsg)
+  end subroutine
+
+  ! `callback`: c_funloc of a bind(c) subroutine (context, level, line) of three type(c_ptr), by
+  ! value; c_null_funptr for none.
+  subroutine tessera_log_set(callback, context, stat, errmsg)
+    type(c_funptr), intent(in) :: callback
+    type(c_ptr), intent(in) :: context
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    call finish(c_log_set(callback, context), stat, errmsg)
   end subroutine
 
   ! --- environment ------------------------------------------------------------------------------

@@ -64,6 +64,14 @@ module tessera_c
       integer(c_int) :: status
     end function
 
+    function c_log_set(callback, context) &
+        bind(c, name="tessera_log_set") result(status)
+      import :: c_funptr, c_int, c_ptr
+      type(c_funptr), value :: callback
+      type(c_ptr), value :: context
+      integer(c_int) :: status
+    end function
+
     function c_environment_create(mpi_comm, environment) &
         bind(c, name="tessera_environment_create") result(status)
       import :: c_int, c_ptr

@@ -150,6 +150,26 @@ static void meshes(void) {
   DOES(tessera_environment_destroy(environment));
 }
 
+static void count_line(void* lines, const char* level, const char* line) {
+  if (strcmp(level, "info") == 0 || strcmp(level, "debug") == 0) ++*(int*)lines;
+  CHECK(line[0] != 0 && strchr(line, '\n') == NULL);
+}
+
+static void the_log(void) {
+  int lines = 0;
+  DOES(tessera_log_set(count_line, &lines));
+  tessera_environment* environment = world();
+  tessera_mesh* mesh = grid(environment);
+  const int before = lines;
+  CHECK(before > 0);
+  DOES(tessera_log_set(NULL, NULL));
+  DOES(tessera_mesh_destroy(mesh));
+  mesh = grid(environment);
+  CHECK(lines == before);
+  DOES(tessera_mesh_destroy(mesh));
+  DOES(tessera_environment_destroy(environment));
+}
+
 static void silent(MPI_Comm* comm, int* code, ...) {
   (void)comm;
   (void)code;
@@ -199,6 +219,7 @@ int main(int argc, char** argv) {
   wrong_handles();
   errors_are_kept_per_thread();
   meshes();
+  the_log();
   communicators_of_the_caller();
   return finish();
 }
