@@ -132,6 +132,17 @@ Communicator Communicator::split(int color, int key) const {
   return c;
 }
 
+Communicator Communicator::split_by_node(int key) const {
+  if (size() == 0 || state_->comm == MPI_COMM_NULL) return split(0, key);
+  MPI_Comm node = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(state_->comm, MPI_COMM_TYPE_SHARED, key, MPI_INFO_NULL, &node),
+        "MPI_Comm_split_type");
+  Communicator c;
+  c.state_ = std::make_shared<State>();
+  c.state_->adopt(node);
+  return c;
+}
+
 Communicator::Beside Communicator::beside() const {
   if (state_->beside.size() == 0) state_->beside = split(0, rank());
   return {state_->beside, state_->beside_calls++};

@@ -23,6 +23,9 @@ class Communicator {
   // colour gives an empty communicator (size() == 0).
   Communicator split(int color, int key) const;
 
+  // Collective: the ranks that share memory with this one, ordered by key.
+  Communicator split_by_node(int key) const;
+
   // The same ranks apart from their messages, made by the first call and then kept as long as this
   // communicator; and a count of calls. Collective: both are equal on all ranks. What belongs to
   // one mesh is told apart by the number, so that a late message of a mesh that others have given

@@ -10,6 +10,7 @@
 
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/door.hpp"
+#include "tessera/mesh/environment.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/log.hpp"
 
@@ -64,6 +65,12 @@ void agree_on_shape(const DeviceMesh& line, const MeshShape& shape) {
                    .found = fmt::format("dp {}..{}, cp0 {}..{}, cp1 {}..{}", -v[3], v[0], -v[4],
                                         v[1], -v[5], v[2]),
                    .expected = "one shape on all ranks"});
+}
+
+// The MPI knows nothing of the imitation, whose messages it can carry nevertheless: for tests that
+// ask for it.
+bool mpi_is_cuda_aware(Device device) {
+  return device.kind == DeviceKind::cuda && mpi_info().cuda_aware == "yes";
 }
 
 struct Watchers {
@@ -137,9 +144,15 @@ DeviceMesh DeviceMesh::create(const Communicator& communicator, MeshShape shape,
   agree_on_shape(mesh, shape);
   const Watchers watchers = agree_on_watchers(mesh, asked);
   check_shape(shape, own.size(), "DeviceMesh::create");
-  collective_try(mesh, [&] { require_device(device); });
+  CudaAware cuda_aware = CudaAware::automatic;
+  collective_try(mesh, [&] {
+    require_device(device);
+    if (is_gpu(device)) cuda_aware = cuda_aware_from_environment();
+  });
   mesh.state_->set_shape(shape);
   mesh.state_->device = device;
+  if (is_gpu(device))
+    mesh.state_->transport = choose_transport(mesh, cuda_aware, mpi_is_cuda_aware(device));
   if (own.size() > 1) {
     const Communicator::Beside beside = communicator.beside();
     mesh.state_->mailbox = std::make_unique<Mailbox>(beside.communicator, beside.number);
@@ -210,6 +223,10 @@ int DeviceMesh::ranks() const {
 }
 Device DeviceMesh::device() const {
   return state().device;
+}
+
+const Transport& DeviceMesh::transport() const {
+  return state().transport;
 }
 
 const std::string& DeviceMesh::axis_name(int axis) const {

@@ -30,6 +30,8 @@ inline constexpr int kDp = 0;
 inline constexpr int kCp0 = 1;
 inline constexpr int kCp1 = 2;
 
+struct Transport;
+
 // A value; copies are the same mesh. All axes share one communicator and one sequence number, so
 // no communicator is made per axis: a group is a list of ranks.
 class DeviceMesh {
@@ -37,7 +39,8 @@ class DeviceMesh {
   DeviceMesh() = default;                                // no mesh
   static DeviceMesh serial(Device device = cpu_device);  // one rank, no MPI
   // Collective. InitError on every rank unless shape.ranks() == communicator.size() and all ranks
-  // ask for the same shape.
+  // ask for the same shape. On a GPU the ranks then choose how messages travel
+  // (mesh/transport.hpp): UsageError unless TESSERA_CUDA_AWARE is the same on all ranks.
   static DeviceMesh create(const Communicator& communicator, MeshShape shape,
                            Device device = cpu_device);
   // Pretends to be `rank` of a mesh, on the meta device: plans and ledgers work, and tensors
@@ -61,6 +64,7 @@ class DeviceMesh {
   int rank() const;
   int ranks() const;
   Device device() const;
+  const Transport& transport() const;  // mesh/transport.hpp
   const std::string& axis_name(int axis) const;
   std::string axes_name(std::span<const int> axes) const;  // "dp+cp0"
   std::string describe() const;                            // "mesh dp=1 cp0=2 cp1=3"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 
 #include "tessera/mesh/activity.hpp"
 #include "tessera/mesh/testing.hpp"
@@ -16,8 +17,10 @@
 namespace tessera {
 namespace {
 
-bool on_host(const Tensor& tensor) {
-  return tensor.device().kind == DeviceKind::cpu;
+// In order, until one is not ready.
+void post_in_order(std::vector<Transfer>& transfers, const Communicator& communicator, int tag) {
+  for (Transfer& t : transfers)
+    if (!t.post(communicator, tag)) return;
 }
 
 }  // namespace
@@ -98,64 +101,59 @@ Operation::~Operation() {
   if (state.unfinished.empty()) state.unfinished = place_of(record_);
   for (auto* list : {&sends_, &receives_})
     for (Transfer& t : *list)
-      if (!t.done) state.stranded.push_back(std::move(t));
+      if (!t.done()) state.stranded.push_back(std::move(t));
 }
 
 void Operation::post(const std::vector<Outgoing>& sends, const std::vector<Incoming>& receives) {
   const DeviceMesh::State& state = mesh_.state();
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
   const auto travels = [&](const auto& m) { return m.peer != state.rank && m.data.numel() > 0; };
-  sends_.clear();
-  receives_.clear();
-  for (const Outgoing& m : sends) {
-    if (!travels(m)) continue;
+  std::copy_if(sends.begin(), sends.end(), std::back_inserter(outgoing), travels);
+  std::copy_if(receives.begin(), receives.end(), std::back_inserter(incoming), travels);
+  for (const Outgoing& m : outgoing) {
     record_.messages += 1;
     record_.bytes += m.data.bytes();
-    sends_.push_back({.peer = m.peer, .user = m.data});
   }
-  for (const Incoming& m : receives)
-    if (travels(m)) receives_.push_back({.peer = m.peer, .user = m.data});
-  if (state.communicator.size() == 0) {
-    const auto has_no_memory = [](const Transfer& t) {
-      return t.user.device().kind == DeviceKind::meta;
-    };
-    const bool counted_only = std::all_of(sends_.begin(), sends_.end(), has_no_memory) &&
-                              std::all_of(receives_.begin(), receives_.end(), has_no_memory);
-    if (counted_only) {
-      sends_.clear();
-      receives_.clear();
-      return;
-    }
-    close();
-    throw InitError({.problem = "a dry run sends no messages",
-                     .operation = record_.op,
-                     .found = mesh_.describe()});
-  }
+  if (state.communicator.size() == 0) return post_without_ranks(outgoing, incoming);
   at_step(record_);
-  const PurposeScope purpose(Purpose::communication);
-  for (Transfer& t : receives_) {
-    t.user.bump_version();
-    t.wire = on_host(t.user) ? t.user : Tensor::empty(t.user.shape(), t.user.dtype());
-    t.request = state.communicator.receive(t.peer, t.wire.data(), t.wire.bytes(), tag_);
+  sends_.clear();
+  receives_.clear();
+  const Event before = record(state.device);
+  for (const Incoming& m : incoming) {
+    m.data.bump_version();
+    for (const Tensor& piece : pieces_of(m.data, state.transport.route))
+      receives_.emplace_back(Transfer::Way::in, m.peer, piece, state.transport.route, before);
   }
-  for (Transfer& t : sends_) {
-    t.wire = t.user.to(cpu_device);
-    t.request = state.communicator.send(t.peer, t.wire.data(), t.wire.bytes(), tag_);
-  }
+  for (const Outgoing& m : outgoing)
+    for (const Tensor& piece : pieces_of(m.data, state.transport.route))
+      sends_.emplace_back(Transfer::Way::out, m.peer, piece, state.transport.route, before);
+  for (auto* transfers : {&receives_, &sends_}) post_in_order(*transfers, state.communicator, tag_);
+}
+
+// A dry run only counts, on tensors that have no memory.
+void Operation::post_without_ranks(const std::vector<Outgoing>& sends,
+                                   const std::vector<Incoming>& receives) {
+  const auto has_memory = [](const auto& m) { return m.data.device().kind != DeviceKind::meta; };
+  if (std::none_of(sends.begin(), sends.end(), has_memory) &&
+      std::none_of(receives.begin(), receives.end(), has_memory))
+    return;
+  close();
+  throw InitError({.problem = "a dry run sends no messages",
+                   .operation = record_.op,
+                   .found = mesh_.describe()});
+}
+
+bool Operation::advance(std::vector<Transfer>& transfers) {
+  post_in_order(transfers, mesh_.state().communicator, tag_);
+  bool all = true;
+  for (Transfer& t : transfers) all = t.test() && all;
+  return all;
 }
 
 bool Operation::test() {
-  bool all = true;
-  for (Transfer& t : receives_) {
-    if (t.done) continue;
-    t.done = t.request.test();
-    if (t.done && !on_host(t.user)) copy(t.wire, t.user);
-    all = all && t.done;
-  }
-  for (Transfer& t : sends_) {
-    if (!t.done) t.done = t.request.test();
-    all = all && t.done;
-  }
-  return all;
+  const bool arrived = advance(receives_);
+  return advance(sends_) && arrived;
 }
 
 void Operation::finish() {
@@ -191,9 +189,9 @@ void Operation::close() {
 Missing Operation::missing() const {
   Missing missing;
   for (const Transfer& t : receives_)
-    if (!t.done) missing.silent.insert(t.peer);
+    if (!t.done()) missing.silent.insert(t.peer());
   for (const Transfer& t : sends_)
-    if (!t.done) missing.not_taken.insert(t.peer);
+    if (!t.done()) missing.not_taken.insert(t.peer());
   return missing;
 }
 

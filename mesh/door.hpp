@@ -15,19 +15,10 @@
 #include "tessera/mesh/device_mesh.hpp"
 #include "tessera/mesh/lockstep.hpp"
 #include "tessera/mesh/mailbox.hpp"
+#include "tessera/mesh/transfer.hpp"
 #include "tessera/mesh/watch.hpp"
 
 namespace tessera {
-
-// A message on its way. `wire` is what MPI reads or writes: the tensor itself, or its copy on the
-// host if the tensor is on a device.
-struct Transfer {
-  int peer = 0;
-  Tensor user = {};
-  Tensor wire = {};
-  Communicator::Request request = {};
-  bool done = false;
-};
 
 class DeviceMesh::State {
  public:
@@ -48,6 +39,7 @@ class DeviceMesh::State {
   int rank;
   MeshShape shape;
   Device device;
+  Transport transport = {};
   View full;
   View flat;
 
@@ -83,7 +75,7 @@ class Operation {
   // Posts one round, receives first. Empty tensors and messages to oneself are not messages;
   // the caller has copied the latter.
   void post(const std::vector<Outgoing>& sends, const std::vector<Incoming>& receives);
-  bool test();    // lets MPI move data; true once the round has arrived
+  bool test();    // lets MPI move data; true once work that starts now may use what arrived
   void finish();  // waits for the round
   void round(const std::vector<Outgoing>& sends, const std::vector<Incoming>& receives) {
     post(sends, receives);
@@ -97,6 +89,9 @@ class Operation {
   void begin(OpLabel label, DType dtype);
   template <class Agree>
   void in_lockstep(const Agree& agree);
+  void post_without_ranks(const std::vector<Outgoing>& sends,
+                          const std::vector<Incoming>& receives);
+  bool advance(std::vector<Transfer>& transfers);
   Missing missing() const;
 
   DeviceMesh mesh_;

@@ -13,13 +13,17 @@
 namespace tessera {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Mutation>, 6> kNames{{
+constexpr std::array<std::pair<std::string_view, Mutation>, 10> kNames{{
     {"none", Mutation::none},
     {"reverse_ring", Mutation::reverse_ring},
     {"drop_skew", Mutation::drop_skew},
     {"drop_last_rotation", Mutation::drop_last_rotation},
     {"skip_parameter_reduction", Mutation::skip_parameter_reduction},
     {"reduce_over_replicate_axis", Mutation::reduce_over_replicate_axis},
+    {"corrupt_probe", Mutation::corrupt_probe},
+    {"send_too_early", Mutation::send_too_early},
+    {"receive_too_early", Mutation::receive_too_early},
+    {"read_too_early", Mutation::read_too_early},
 }};
 
 Mutation from_environment() {

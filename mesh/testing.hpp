@@ -14,6 +14,10 @@ enum class Mutation {
   drop_last_rotation,        // sums that travel end one rank away from their start
   skip_parameter_reduction,  // parameter gradients stay partial
   reduce_over_replicate_axis,
+  corrupt_probe,      // a message of the start-up probe arrives with a wrong bit
+  send_too_early,     // MPI reads memory that a device may still write
+  receive_too_early,  // MPI, or a copy for it, writes memory that a device may still read
+  read_too_early,     // a device does not wait for what has arrived in host memory
 };
 
 #ifdef TESSERA_TEST_HOOKS

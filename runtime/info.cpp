@@ -35,6 +35,13 @@ int gpu_count(DeviceKind kind) {
   if (kind == DeviceKind::cuda) return gpu_cuda::count();
   return kind == DeviceKind::imitation ? gpu_imitation::count() : 0;
 }
+std::vector<std::string> gpu_identities(DeviceKind kind) {
+  std::vector<std::string> all;
+  for (int index = 0; index < gpu_count(kind); ++index)
+    all.push_back(kind == DeviceKind::cuda ? gpu_cuda::identity(index)
+                                           : gpu_imitation::identity(index));
+  return all;
+}
 GpuInfo gpu_info(Device device) {
   if (!is_gpu(device))
     throw DeviceError(

@@ -27,6 +27,8 @@ struct GpuInfo {
 GpuInfo gpu_info(Device device);            // DeviceError if it is not there
 std::vector<GpuInfo> cuda_devices();        // all that this process sees
 std::string describe(const GpuInfo& info);  // "NVIDIA H200 (sm_90, 139.7 GiB), driver 13.0, ..."
+// The GPUs that this process sees, by index, without making use of any.
+std::vector<std::string> gpu_identities(DeviceKind kind);
 
 // Instruction sets: kernels are compiled for x86-64 levels v2, v3, v4 and chosen when first used.
 // TESSERA_ISA=v2|v3|v4 forces one; UsageError if the processor lacks it.

@@ -42,11 +42,31 @@ void make_wait(Device device, const Event& event) {
     event.wait();
 }
 
+namespace {
+
+Tensor unbooked(const Shape& shape, DType dtype, Device device, std::shared_ptr<void> memory) {
+  void* data = memory.get();
+  return Tensor::wrap(data, shape, row_major_strides(shape), dtype, device, std::move(memory));
+}
+
+std::int64_t bytes_of(const Shape& shape, DType dtype) {
+  return numel(shape) * static_cast<std::int64_t>(size_of(dtype));
+}
+
+}  // namespace
+
+Tensor travelling(const Shape& shape, DType dtype, Device device) {
+  return unbooked(shape, dtype, device, gpu(device).allocate(bytes_of(shape, dtype), true));
+}
+bool may_travel(const Tensor& tensor) {
+  return gpu(tensor.device()).travels(tensor.data());
+}
+
 Tensor pinned(const Shape& shape, DType dtype, Device near) {
-  const auto bytes = numel(shape) * static_cast<std::int64_t>(size_of(dtype));
-  const std::shared_ptr<void> memory =
-      is_gpu(near) ? gpu(near).allocate_pinned(bytes) : detail::allocate(cpu_device, bytes);
-  return Tensor::wrap(memory.get(), shape, row_major_strides(shape), dtype, cpu_device, memory);
+  const std::int64_t bytes = bytes_of(shape, dtype);
+  return unbooked(
+      shape, dtype, cpu_device,
+      is_gpu(near) ? gpu(near).allocate_pinned(bytes) : detail::allocate(cpu_device, bytes));
 }
 
 }  // namespace tessera

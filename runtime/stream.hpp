@@ -39,6 +39,11 @@ Event copy_async(const Tensor& from, const Tensor& to, const Event& after);
 // Operations that are started on the device from now on begin after the event; the host goes on.
 void make_wait(Device device, const Event& event);
 
+// A tensor in memory of a GPU that MPI may be given, and whether a tensor is in such memory. That
+// of purpose `communication` is; this one is not in the ledger.
+Tensor travelling(const Shape& shape, DType dtype, Device device);
+bool may_travel(const Tensor& tensor);
+
 // A tensor in host memory for copy_async() from and to that device; for a CPU plain memory. Like
 // all of the runtime's own buffers it is not in the ledger, whose counts do not depend on the
 // device. What is freed is used again once copies in flight are done.

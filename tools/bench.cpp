@@ -19,7 +19,8 @@ using namespace harness;
 
 struct Options {
   std::vector<std::string> cases{"triangle_multiplication_outgoing"};
-  std::string mesh, dtype = "f32", device = "cpu", json, trace;
+  std::string mesh, dtype = "f32", json, trace;
+  DeviceOptions device;
   Sizes sizes{1, 256, 128};
   std::int64_t product = 2048;
   std::int64_t copied = std::int64_t{64} << 20;
@@ -94,7 +95,7 @@ int bench_layer(const Session& session, const Options& o) {
   const std::vector<Case> cases = select_cases(o.cases);
   const DType dtype = *parse_dtype(o.dtype);
   set_tf32(o.tf32);
-  const DeviceMesh mesh = make_mesh(session, o.mesh, parse_device(o.device));
+  const DeviceMesh mesh = make_mesh(session, o.mesh, o.device);
   print(session,
         fmt::format("tessera {} bench layer: mesh {}, {}{} on {}, B={} N={} C={}, {}, {} thread(s) "
                     "per rank, median of {}\n",
@@ -164,8 +165,7 @@ Run add_bench(CLI::App& app) {
   layer.add_option("--dtype", o->dtype, "activations")
       ->check(CLI::IsMember({"f64", "f32", "bf16"}))
       ->capture_default_str();
-  layer.add_option("--device", o->device, "cpu, cuda, cuda:INDEX, or imitation (of a GPU)")
-      ->capture_default_str();
+  add_device_options(layer, o->device);
   layer.add_flag("--tf32", o->tf32, "let a GPU cut f32 operands of products to TF32");
   layer.add_option("--tokens", o->sizes.tokens, "tokens")
       ->check(CLI::PositiveNumber)

@@ -4,11 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "subcommands.hpp"
 #include "tessera/mesh/environment.hpp"
+#include "tessera/mesh/transport.hpp"
 #include "tessera/runtime/info.hpp"
 #include "tessera/runtime/parallel.hpp"
 
@@ -25,7 +27,8 @@ std::string variables() {
   return all.empty() ? "none of TESSERA_*" : fmt::format("{}", fmt::join(all, "  "));
 }
 
-int run_info(const Session& session) {
+int run_info(const Session& session, const DeviceOptions& device) {
+  const DeviceMesh mesh = make_mesh(session, "", device);
   const MpiInfo mpi = mpi_info();
   std::string text = fmt::format("tessera          {}\n", version());
   const auto line = [&](const char* name, const std::string& value) {
@@ -41,6 +44,7 @@ int run_info(const Session& session) {
                                    : fmt::format("{} (standard {})", mpi.library, mpi.standard));
   line("MPI threads", mpi.thread_level);
   line("CUDA-aware MPI", mpi.cuda_aware);
+  line("messages", fmt::format("{} on {}", describe(mesh.transport()), name_of(mesh.device())));
   line("ranks", fmt::format("{}, default mesh {}", session.world.size(),
                             format(squarest(session.world.size()))));
   line("threads per rank", fmt::format("{}", thread_count()));
@@ -51,8 +55,10 @@ int run_info(const Session& session) {
 
 }  // namespace
 
-Run add_info(CLI::App&) {
-  return [](const Session& session) { return run_info(session); };
+Run add_info(CLI::App& app) {
+  const auto device = std::make_shared<DeviceOptions>();
+  add_device_options(app, *device);
+  return [device](const Session& session) { return run_info(session, *device); };
 }
 
 }  // namespace tessera::tools

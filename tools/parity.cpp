@@ -16,6 +16,7 @@
 #include "tessera/harness/sizes.hpp"
 #include "tessera/harness/trace.hpp"
 #include "tessera/mesh/collectives.hpp"
+#include "tessera/mesh/transport.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/tf32.hpp"
 
@@ -29,7 +30,8 @@ struct Options {
   bool list = false, memory = false, growth = false, tf32 = false;
   std::vector<std::string> cases;
   std::string kind = "all";
-  std::string mesh, dtype = "f64", device = "cpu", against = "serial", golden, json, trace;
+  std::string mesh, dtype = "f64", against = "serial", golden, json, trace;
+  DeviceOptions device;
   SizeOptions sizes;
   std::uint64_t seed = 1;
   double tolerance = 0;
@@ -135,12 +137,13 @@ int run_parity_command(const Session& session, const Options& o) {
   if (o.list) return list_cases(session);
   const std::vector<Case> cases = select_cases(o.cases);
   set_tf32(o.tf32);
-  const Device device = parse_device(o.device);
-  const DeviceMesh mesh = make_mesh(session, o.mesh, device);
+  const DeviceMesh mesh = make_mesh(session, o.mesh, o.device);
   const MeshShape shape{mesh.size(kDp), mesh.size(kCp0), mesh.size(kCp1)};
   const Sizes sizes = sizes_of(o.sizes, shape);
   RunOptions run{*parse_dtype(o.dtype), o.seed, o.tolerance, !o.trace.empty()};
-  RunDescription description{session.command, shape, run.dtype, device, o.seed, o.tolerance == 0};
+  RunDescription description{
+      session.command, shape,           run.dtype, mesh.device(), describe(mesh.transport()),
+      o.seed,          o.tolerance == 0};
   if (o.against == "cpu") {
     run.reference = DeviceMesh::create(session.world, shape, cpu_device);
     description.against = cpu_device;
@@ -207,8 +210,7 @@ Run add_parity(CLI::App& app) {
   app.add_option("--dtype", o->dtype, "activations")
       ->check(CLI::IsMember({"f64", "f32", "bf16"}))
       ->capture_default_str();
-  app.add_option("--device", o->device, "cpu, cuda, cuda:INDEX, or imitation (of a GPU)")
-      ->capture_default_str();
+  add_device_options(app, o->device);
   app.add_flag("--tf32", o->tf32, "let a GPU cut f32 operands of products to TF32");
   app.add_option("--against", o->against,
                  "what parity is with: the serial layer on the same device, or the same ranks on "

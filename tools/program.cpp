@@ -49,9 +49,11 @@ void log_as_told() {
   });
 }
 
-int launch(int argc, char** argv, const Run& subcommand, const std::string& command) {
+int launch(int argc, char** argv, const CLI::App& app, const Run& subcommand,
+           const std::string& command) {
   report_on_termination();
   log_as_told();
+  choose_device_before_mpi(app);
   Environment environment(argc, argv);
   const Session session{environment.world(), command};
   try {
@@ -95,7 +97,7 @@ int run(int argc, char** argv, const std::vector<harness::Case>& cases) {
   try {
     for (const harness::Case& c : cases) harness::add_case(c);
     for (const auto& [sub, subcommand] : subcommands)
-      if (sub->parsed()) return launch(argc, argv, subcommand, command);
+      if (sub->parsed()) return launch(argc, argv, app, subcommand, command);
   } catch (const Error& e) {  // before there was a world to agree in
     if (is_first_rank()) std::fprintf(stderr, "tessera: %s\n", e.what());
     return static_cast<int>(e.exit_code());

@@ -109,7 +109,7 @@ std::string page_of(const ordered_json& data) {
 }
 
 int run_report(const Session& session, const Options& o) {
-  const DeviceMesh mesh = make_mesh(session, "", cpu_device);
+  const DeviceMesh mesh = make_mesh(session, "", {});
   std::string page;
   collective_try(mesh, [&] {
     if (mesh.rank() == 0) page = page_of(data_of(o.files));

@@ -8,12 +8,51 @@
 
 #include "tessera/layers/schedule/panel_ring.hpp"
 #include "tessera/mesh/collectives.hpp"
+#include "tessera/mesh/gpu_binding.hpp"
 #include "tessera/runtime/error.hpp"
 
 namespace tessera::tools {
 
-DeviceMesh make_mesh(const Session& session, const std::string& option, Device device) {
+namespace {
+
+bool has_index(const std::string& device) {
+  return device.find(':') != std::string::npos;
+}
+
+// One that all ranks name would be shared by those of a node.
+Device chosen_device(const Session& session, const DeviceOptions& options) {
+  const Device device = parse_device(options.name);
   require_device(device);
+  if (!is_gpu(device)) return device;
+  if (!has_index(options.name))
+    return bind_gpu(session.world, device.kind,
+                    options.oversubscribe ? GpuSharing::allow : GpuSharing::refuse);
+  if (session.world.size() > 1 && !options.oversubscribe)
+    throw UsageError({.problem = "all ranks would use one GPU",
+                      .operation = "--device",
+                      .found = fmt::format("{} on {} ranks", options.name, session.world.size()),
+                      .hint = "leave the index out, or add --oversubscribe-gpus"});
+  return device;
+}
+
+}  // namespace
+
+void add_device_options(CLI::App& app, DeviceOptions& device) {
+  app.add_option("--device", device.name, "cpu, cuda, or imitation (of a GPU, to try things out)")
+      ->capture_default_str();
+  app.add_flag("--oversubscribe-gpus", device.oversubscribe, "let ranks of a node share its GPUs");
+}
+
+void choose_device_before_mpi(const CLI::App& app) {
+  for (const CLI::App* subcommand : app.get_subcommands()) choose_device_before_mpi(*subcommand);
+  const CLI::Option* device = app.get_option_no_throw("--device");
+  if (device != nullptr && device->count() > 0 && device->as<std::string>() == "cuda")
+    choose_gpu_before_mpi(DeviceKind::cuda);
+}
+
+DeviceMesh make_mesh(const Session& session, const std::string& option,
+                     const DeviceOptions& options) {
+  const Device device = chosen_device(session, options);
   const int ranks = session.world.size();
   const MeshShape shape = option.empty() ? squarest(ranks) : parse_mesh_shape(option);
   if (shape.ranks() != ranks)

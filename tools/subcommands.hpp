@@ -31,8 +31,18 @@ Run add_report(CLI::App& app);
 void add_size_options(CLI::App& app, harness::SizeOptions& sizes);
 void add_group_option(CLI::App& app);
 
+// --device, --oversubscribe-gpus. On a GPU without an index each rank takes one of its own.
+struct DeviceOptions {
+  std::string name = "cpu";
+  bool oversubscribe = false;
+};
+void add_device_options(CLI::App& app, DeviceOptions& device);
+// For the parsed subcommands, before MPI is initialised.
+void choose_device_before_mpi(const CLI::App& app);
+
 // --mesh, or the squarest grid of all ranks. InitError if it does not fit the ranks.
-DeviceMesh make_mesh(const Session& session, const std::string& option, Device device);
+DeviceMesh make_mesh(const Session& session, const std::string& option,
+                     const DeviceOptions& device);
 // Prints on rank 0 only.
 void print(const Session& session, const std::string& text);
 // Writes a file on rank 0; FileError on every rank, naming the option, if that fails.

@@ -10,6 +10,9 @@ namespace tessera::gpu_cuda {
 int count() {
   return 0;
 }
+std::string identity(int index) {
+  return gpu(index).info().identity;
+}
 Gpu& gpu(int index) {
   throw DeviceError({.problem = "this library was built without CUDA",
                      .operation = "require_device",

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -88,8 +90,18 @@ class Blocks {
   void* take(std::size_t bytes) {
     if (void* data = take_used(bytes)) return data;
     void* data = fresh_(bytes);
-    if (data != nullptr && driver::kPoisons) driver::fill(data, kNaN, bytes);
+    if (data == nullptr) return nullptr;
+    if (driver::kPoisons) driver::fill(data, kNaN, bytes);
+    std::lock_guard lock(mutex_);
+    all_[static_cast<const char*>(data)] = bytes;
     return data;
+  }
+
+  bool holds(const void* data) {
+    std::lock_guard lock(mutex_);
+    const auto* place = static_cast<const char*>(data);
+    const auto next = all_.upper_bound(place);
+    return next != all_.begin() && place < std::prev(next)->first + std::prev(next)->second;
   }
 
   void give(void* data, std::size_t bytes, Marks in_flight) {
@@ -100,7 +112,10 @@ class Blocks {
   void release_used() {
     std::lock_guard lock(mutex_);
     for (const auto& [bytes, blocks] : used_)
-      for (const Block& block : blocks) release_(block.data);
+      for (const Block& block : blocks) {
+        all_.erase(static_cast<const char*>(block.data));
+        release_(block.data);
+      }
     used_.clear();
   }
 
@@ -133,6 +148,7 @@ class Blocks {
   void (*release_)(void*) noexcept;
   std::mutex mutex_;
   std::map<std::size_t, std::vector<Block>> used_;
+  std::map<const char*, std::size_t, std::less<>> all_;
 };
 
 const KernelTable kernels{driver::kName,
@@ -178,6 +194,8 @@ class State final : public Gpu {
     if (travels) return {data, [this, size](void* block) { give(arena_, block, size); }};
     return {data, [this, size](void* block) { give_pool(block, size); }};
   }
+
+  bool travels(const void* data) override { return arena_.holds(data); }
 
   std::shared_ptr<void> allocate_pinned(std::int64_t bytes) override {
     const std::size_t size = class_of(bytes);
@@ -287,6 +305,9 @@ State& current() {
 
 int count() {
   return driver::device_count();
+}
+std::string identity(int index) {
+  return driver::identity(index);
 }
 Gpu& gpu(int index) {
   return use(index);

@@ -35,6 +35,7 @@ class Gpu {
   // do not wait for streams. What is freed here may still be in use by work of both streams.
   // OutOfMemoryError.
   virtual std::shared_ptr<void> allocate(std::int64_t bytes, bool travels) = 0;
+  virtual bool travels(const void* data) = 0;  // whether it is such memory
   virtual std::shared_ptr<void> allocate_pinned(std::int64_t bytes) = 0;
 
   virtual void copy(const void* from, void* to, std::int64_t bytes) = 0;  // done on return
@@ -46,12 +47,14 @@ class Gpu {
 };
 
 namespace gpu_cuda {
-int count();          // 0 without CUDA in the build, a driver or a device
+int count();  // 0 without CUDA in the build, a driver or a device
+std::string identity(int index);
 Gpu& gpu(int index);  // and makes it the thread's current device; DeviceError says what is missing
 std::string toolkit();
 }  // namespace gpu_cuda
 namespace gpu_imitation {
 int count();
+std::string identity(int index);
 Gpu& gpu(int index);
 std::string toolkit();
 }  // namespace gpu_imitation

@@ -32,8 +32,9 @@ std::string toolkit();   // "13.0"
 int device_count();      // 0 if there is no driver, too; never an error
 std::string why_none();  // if there is no device
 void set_device(int index);
-int current_device();  // of this thread
-GpuInfo info();        // of the current device
+int current_device();             // of this thread
+GpuInfo info();                   // of the current device
+std::string identity(int index);  // GpuInfo::identity, without making use of the device
 
 // Memory. Null if there is none left.
 void* allocate(std::size_t bytes);  // belongs to no stream

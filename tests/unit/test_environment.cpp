@@ -3,34 +3,17 @@
 #include <mpi.h>
 
 #include <climits>
-#include <cstdlib>
-#include <optional>
 #include <thread>
 
 #include "support/catch.hpp"
 #include "support/mpi.hpp"
+#include "support/variable.hpp"
 #include "tessera/mesh/environment.hpp"
 #include "tessera/runtime/parallel.hpp"
 
 using namespace tessera;
 
 namespace {
-
-// Sets variables, or removes them, while it lives.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* now = std::getenv(name)) before_ = now;
-    value == nullptr ? unsetenv(name) : setenv(name, value, 1);
-  }
-  ~Variable() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
 
 void make_environment() {
   int argc = 0;

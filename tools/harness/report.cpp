@@ -68,7 +68,8 @@ std::string table_header(const RunDescription& run) {
       name_of(run.dtype), tf32() ? " (TF32)" : "", name_of(run.device),
       run.against ? " against " + name_of(*run.against) : "", instruction_set(), thread_count(),
       thread_count() == 1 ? "" : "s", run.seed);
-  if (is_gpu(run.device)) text += describe(gpu_info(run.device)) + '\n';
+  if (is_gpu(run.device))
+    text += fmt::format("{}; messages: {}\n", describe(gpu_info(run.device)), run.transport);
   text += '\n';
   text += fmt::format("{:<38} {:<6} {:>9} {:<26} {:>6} {:>10} {:>10} {:>5} {:>10} {:>8}  {}\n",
                       "case", "kind", "max rel", "in", "params", "saved", "peak", "msgs", "sent",
@@ -173,6 +174,7 @@ ordered_json to_json(const RunDescription& run, const std::vector<CaseResult>& r
           {"device", name_of(run.device)},
           {"gpu", is_gpu(run.device) ? ordered_json(describe(gpu_info(run.device))) : nullptr},
           {"tf32", tf32()},
+          {"transport", run.transport},
           {"instruction_set", instruction_set()},
           {"threads", thread_count()},
           {"seed", run.seed},

@@ -19,6 +19,7 @@ struct RunDescription {
   MeshShape mesh;
   DType dtype = DType::f64;
   Device device;
+  std::string transport;  // describe(mesh.transport())
   std::uint64_t seed = 1;
   bool default_tolerance = true;
   std::optional<Device> against = {};  // the device of parity's reference; none: the serial layer

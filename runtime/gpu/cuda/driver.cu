@@ -123,17 +123,25 @@ int current_device() {
   return index;
 }
 
+std::string identity(int index) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  constexpr char digits[] = "0123456789abcdef";
+  std::string text;
+  for (const char byte : properties.uuid.bytes) {
+    text += digits[static_cast<unsigned char>(byte) >> 4];
+    text += digits[static_cast<unsigned char>(byte) & 15];
+  }
+  return text;
+}
+
 GpuInfo info() {
   GpuInfo info;
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, current_device()), "cudaGetDeviceProperties");
   info.name = properties.name;
   info.architecture = "sm_" + std::to_string(properties.major) + std::to_string(properties.minor);
-  constexpr char digits[] = "0123456789abcdef";
-  for (const char byte : properties.uuid.bytes) {
-    info.identity += digits[static_cast<unsigned char>(byte) >> 4];
-    info.identity += digits[static_cast<unsigned char>(byte) & 15];
-  }
+  info.identity = identity(current_device());
   int version = 0;
   check(cudaDriverGetVersion(&version), "cudaDriverGetVersion");
   info.driver = version_text(version);

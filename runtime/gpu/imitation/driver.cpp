@@ -76,11 +76,8 @@ std::string toolkit() {
 }
 
 int device_count() {
-  static const int count = [] {
-    const char* text = std::getenv("TESSERA_IMITATION_DEVICES");
-    return text != nullptr ? std::atoi(text) : 64;
-  }();
-  return count;
+  const char* text = std::getenv("TESSERA_IMITATION_DEVICES");
+  return text != nullptr ? std::atoi(text) : 64;
 }
 std::string why_none() {
   return "there is no imitation of a GPU";
@@ -92,14 +89,18 @@ int current_device() {
   return t_device;
 }
 
-GpuInfo info() {
+std::string identity(int index) {
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
+  return fmt::format("imitation-{}-{}", host, index);
+}
+
+GpuInfo info() {
   const auto used =
       static_cast<std::int64_t>(pool_memory(t_device).used() + plain_memory(t_device).used());
   return {.name = "imitation of a GPU",
           .architecture = "host",
-          .identity = fmt::format("imitation-{}-{}", host, t_device),
+          .identity = identity(t_device),
           .driver = "none",
           .runtime = "none",
           .blas = "loops",
