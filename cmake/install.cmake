@@ -34,7 +34,7 @@ foreach(folder IN ITEMS runtime mesh autodiff layers)
           COMPONENT devel
           FILES_MATCHING PATTERN "*.hpp"
           REGEX "/runtime/[a-z]+$" EXCLUDE
-          REGEX "/(runtime/check|runtime/out_of_memory|mesh/door|mesh/traffic)[.]hpp$" EXCLUDE)
+          REGEX "/(runtime/check|runtime/out_of_memory|mesh/door|mesh/traffic|mesh/transfer)[.]hpp$" EXCLUDE)
 endforeach()
 install(FILES ${PROJECT_BINARY_DIR}/include/tessera/version.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera COMPONENT devel)

@@ -14,6 +14,7 @@
 #include "tessera/runtime/kernels/scalar.hpp"
 #include "tessera/runtime/ops.hpp"
 #include "tessera/runtime/parallel.hpp"
+#include "tessera/runtime/stream.hpp"
 
 namespace tessera {
 namespace {
@@ -84,9 +85,9 @@ void fill_by_index(const Tensor& local, const GlobalBlock& block, const Value& v
   if (local.numel() == 0) return;
   if (local.device().kind == DeviceKind::meta) return;
   if (is_gpu(local.device())) {
-    const Tensor host = Tensor::empty(local.shape(), local.dtype());
+    const Tensor host = staging(local.shape(), local.dtype(), local.device());
     fill_by_index(host, block, value);
-    return copy(host.to(local.device()), local);
+    return copy(local.is_contiguous() ? host : host.to(local.device()), local);
   }
   local.bump_version();
   const std::int64_t width = local.ndim() == 0 ? 1 : local.size(-1);

@@ -69,4 +69,8 @@ Tensor pinned(const Shape& shape, DType dtype, Device near) {
       is_gpu(near) ? gpu(near).allocate_pinned(bytes) : detail::allocate(cpu_device, bytes));
 }
 
+Tensor staging(const Shape& shape, DType dtype, Device to) {
+  return to == cpu_device ? Tensor::empty(shape, dtype) : pinned(shape, dtype, to);
+}
+
 }  // namespace tessera

@@ -48,5 +48,8 @@ bool may_travel(const Tensor& tensor);
 // all of the runtime's own buffers it is not in the ledger, whose counts do not depend on the
 // device. What is freed is used again once copies in flight are done.
 Tensor pinned(const Shape& shape, DType dtype, Device near);
+// A tensor on the host whose values are made for a device. Only what to(device) returns is in the
+// ledger: for a CPU this tensor itself, else the copy.
+Tensor staging(const Shape& shape, DType dtype, Device to);
 
 }  // namespace tessera

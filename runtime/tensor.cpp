@@ -10,6 +10,7 @@
 
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/ops.hpp"
+#include "tessera/runtime/stream.hpp"
 
 namespace tessera {
 
@@ -358,10 +359,19 @@ Tensor Tensor::to(DType dtype) const {
   return t;
 }
 
+// The ledger counts alike on every device: a copy on the host of what is on a GPU, which on a CPU
+// would be the tensor itself, is not in it.
 Tensor Tensor::to(Device target) const {
   if (target == device()) return *this;
-  Tensor t = empty(shape_, dtype_, target);
-  copy(contiguous(), t);
+  Tensor t =
+      target == cpu_device ? pinned(shape_, dtype_, device()) : empty(shape_, dtype_, target);
+  if (is_contiguous() || device() != cpu_device) {
+    copy(contiguous(), t);
+    return t;
+  }
+  const Tensor packed = pinned(shape_, dtype_, target);
+  copy(*this, packed);
+  copy(packed, t);
   return t;
 }
 

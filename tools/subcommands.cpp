@@ -10,6 +10,7 @@
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/gpu_binding.hpp"
 #include "tessera/runtime/error.hpp"
+#include "tessera/runtime/info.hpp"
 
 namespace tessera::tools {
 
@@ -22,8 +23,10 @@ bool has_index(const std::string& device) {
 // One that all ranks name would be shared by those of a node.
 Device chosen_device(const Session& session, const DeviceOptions& options) {
   const Device device = parse_device(options.name);
-  require_device(device);
-  if (!is_gpu(device)) return device;
+  if (!is_gpu(device) || gpu_count(device.kind) == 0) {
+    require_device(device);
+    return device;
+  }
   if (!has_index(options.name))
     return bind_gpu(session.world, device.kind,
                     options.oversubscribe ? GpuSharing::allow : GpuSharing::refuse);
@@ -45,9 +48,10 @@ void add_device_options(CLI::App& app, DeviceOptions& device) {
 
 void choose_device_before_mpi(const CLI::App& app) {
   for (const CLI::App* subcommand : app.get_subcommands()) choose_device_before_mpi(*subcommand);
-  const CLI::Option* device = app.get_option_no_throw("--device");
-  if (device != nullptr && device->count() > 0 && device->as<std::string>() == "cuda")
-    choose_gpu_before_mpi(DeviceKind::cuda);
+  const CLI::Option* option = app.get_option_no_throw("--device");
+  if (option == nullptr || option->count() == 0 || has_index(option->as<std::string>())) return;
+  const Device device = parse_device(option->as<std::string>());
+  if (is_gpu(device)) choose_gpu_before_mpi(device.kind);
 }
 
 DeviceMesh make_mesh(const Session& session, const std::string& option,

@@ -8,6 +8,7 @@
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/ops.hpp"
+#include "tessera/runtime/stream.hpp"
 
 namespace tessera {
 namespace {
@@ -121,7 +122,7 @@ std::vector<std::vector<std::int64_t>> gather_integers(const DeviceMesh& mesh, i
                                                        const std::vector<std::int64_t>& own,
                                                        const std::string& label, CallSite where) {
   const PurposeScope purpose(Purpose::communication);
-  const Tensor mine = Tensor::empty({static_cast<std::int64_t>(own.size())}, DType::i64);
+  const Tensor mine = staging({static_cast<std::int64_t>(own.size())}, DType::i64, mesh.device());
   std::copy(own.begin(), own.end(), mine.host_data<std::int64_t>());
   const Tensor all = all_gather(mesh, axis, mine.to(mesh.device()), 0, label, where);
   if (!has_values(all)) return {};

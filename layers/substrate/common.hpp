@@ -10,6 +10,7 @@
 #include "tessera/autodiff/tape.hpp"
 #include "tessera/mesh/dtensor.hpp"
 #include "tessera/runtime/fold.hpp"
+#include "tessera/runtime/stream.hpp"
 
 namespace tessera {
 
@@ -29,7 +30,7 @@ inline Tensor rows_of(const Tensor& t) {
 // Whole numbers as i64 [n].
 inline Tensor index_tensor(const std::vector<std::int64_t>& values, Device device) {
   const PurposeScope purpose(Purpose::workspace);
-  const Tensor host = Tensor::empty({static_cast<std::int64_t>(values.size())}, DType::i64);
+  const Tensor host = staging({static_cast<std::int64_t>(values.size())}, DType::i64, device);
   std::copy(values.begin(), values.end(), host.host_data<std::int64_t>());
   return host.to(device);
 }

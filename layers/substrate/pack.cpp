@@ -70,7 +70,7 @@ std::int64_t longest_line(const PackPlan& plan, const DTensor& mask, int axis) {
 
 // The mask of the packed axis.
 Tensor packed_mask(const PackPlan& plan, Device device) {
-  const Tensor host = Tensor::empty({plan.lines * plan.packed}, DType::boolean);
+  const Tensor host = staging({plan.lines * plan.packed}, DType::boolean, device);
   auto* data = static_cast<std::uint8_t*>(host.data());
   for (std::int64_t line = 0; line < plan.lines; ++line)
     for (std::int64_t at = 0; at < plan.packed; ++at)

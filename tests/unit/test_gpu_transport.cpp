@@ -9,6 +9,7 @@
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/testing.hpp"
 #include "tessera/mesh/transport.hpp"
+#include "tessera/runtime/stream.hpp"
 
 using namespace tessera;
 
@@ -59,6 +60,7 @@ Shifted shift_in_flight(const DeviceMesh& mesh, std::int64_t size,
   add(1, receive, 0, own, copied);
   shift(mesh, kCp1, 1, send, receive, "x").wait();
   add(1, receive, 0, own, result);
+  record(mesh.device()).wait();  // the operations, and the copies that they were told to wait for
   const Tensor expected = values_of(from, size);
   scale(2, expected);
   return {expected, result.to(cpu_device), Tensor::full({size}, -1, DType::f64),
@@ -74,10 +76,14 @@ Tensor receive_into_use(const DeviceMesh& mesh) {
   synchronize(mesh.device());
   add(1, receive, 0, receive, read);
   const int peer = test_rank() ^ 1;
+  std::vector<Outgoing> sends;
+  std::vector<Incoming> receives;
   if (test_rank() % 2 == 0)
-    exchange(mesh, {"exchange", "cp1", "x"}, {}, {{peer, receive}}).wait();
+    receives.push_back({peer, receive});
   else
-    exchange(mesh, {"exchange", "cp1", "x"}, {{peer, values_of(0, 1000)}}, {}).wait();
+    sends.push_back({peer, values_of(0, 1000)});
+  exchange(mesh, {"exchange", "cp1", "x"}, sends, receives).wait();
+  record(mesh.device()).wait();
   return read.to(cpu_device);
 }
 

@@ -90,6 +90,15 @@ foreach(tensor IN ITEMS in.mask param.p_in.weight out.y gout.y grad_in.x grad_pa
                        ARGS parity --golden ${damaged}/no-${tensor}.safetensors)
 endforeach()
 tessera_program_test(absent_device RANKS 4 CODE 3 ONCE "${one_message}[^\n]*CUDA" ARGS parity --device cuda)
+tessera_program_test(gpu_info RANKS 4 CODE 0 ONCE "messages +staged through pinned host memory .*on imitation:0"
+                     ARGS info --device imitation)
+tessera_program_test(shared_gpus RANKS 4 CODE 3 ONCE "${one_message}[^\n]*4 ranks on a node with 2 GPU.*--oversubscribe-gpus"
+                     ARGS parity --device imitation ENVIRONMENT TESSERA_IMITATION_DEVICES=2)
+tessera_program_test(oversubscribed_gpus RANKS 4 CODE 0 ONCE "1 of 1 hold"
+                     ARGS parity --device imitation --oversubscribe-gpus --case linear --kind parity
+                     ENVIRONMENT TESSERA_IMITATION_DEVICES=2)
+tessera_program_test(one_gpu_for_all RANKS 4 CODE 2 ONCE "${one_message}[^\n]*imitation:1 on 4 ranks"
+                     ARGS parity --device imitation:1)
 tessera_program_test(unwritable_json RANKS 4 CODE 2 ONCE "${one_message}[^\n]*nowhere"
                      ARGS parity --case linear --kind parity --json ${damaged}/nowhere/x.json)
 tessera_program_test(launch_mistake RANKS 1 CODE 3 ONCE "${one_message}[^\n]*4"
@@ -112,6 +121,16 @@ if(TESSERA_MPI)
             -P ${CMAKE_CURRENT_SOURCE_DIR}/report.cmake)
   tessera_launch_environment(environment 4)
   set_tests_properties(workflow.report PROPERTIES PROCESSORS 4 TIMEOUT 150 LABELS "workflow;ranks-4"
+    ENVIRONMENT "${environment}")
+endif()
+
+if(TESSERA_MPI)
+  add_test(NAME workflow.devices
+    COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:tessera_program> -DSCRATCH=${CMAKE_CURRENT_BINARY_DIR}/devices
+            "-DLAUNCH=${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 4 ${MPIEXEC_PREFLAGS}"
+            -P ${CMAKE_CURRENT_SOURCE_DIR}/devices.cmake)
+  tessera_launch_environment(environment 4)
+  set_tests_properties(workflow.devices PROPERTIES PROCESSORS 4 TIMEOUT 240 LABELS "workflow;ranks-4"
     ENVIRONMENT "${environment}")
 endif()
 

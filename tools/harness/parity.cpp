@@ -282,6 +282,7 @@ std::vector<std::uint64_t> hashes(const Setup& setup) {
 Run run_distributed(const Case& c, const Setup& setup, const DeviceMesh& mesh,
                     std::int64_t baseline, bool trace, CaseResult& result) {
   const std::vector<std::uint64_t> before = hashes(setup);
+  memory_ledger::reset_peak();  // of the layer, not of what it took to make its operands
   Run run = run_layer(c, setup, mesh, baseline, trace);
   result.inputs_unmodified = all_ranks(mesh, before == hashes(setup));
 
