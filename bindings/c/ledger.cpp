@@ -4,6 +4,7 @@
 #include "tessera/harness/parity.hpp"
 #include "tessera/harness/report.hpp"
 #include "tessera/harness/sizes.hpp"
+#include "tessera/mesh/transport.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/memory.hpp"
 
@@ -62,8 +63,13 @@ int tessera_parity(const tessera_mesh* mesh, const char* layer, const char* size
     const harness::Sizes sizes = harness::sizes_of({.name = named}, shape);
     const harness::CaseResult result = harness::run_parity(kind, sizes, on, {type, seed});
     required(pass, "pass") = result.pass() ? 1 : 0;
-    const ordered_json report =
-        harness::to_json({"tessera_parity", shape, type, on.device(), seed, true}, {result});
+    const ordered_json report = harness::to_json({.command = "tessera_parity",
+                                                  .mesh = shape,
+                                                  .dtype = type,
+                                                  .device = on.device(),
+                                                  .transport = describe(on.transport()),
+                                                  .seed = seed},
+                                                 {result});
     c::give_text(json, report.dump());
   });
 }
