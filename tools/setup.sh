@@ -53,6 +53,7 @@ if [ "${1:-}" = "--checks" ]; then
   need "python3"                    "checks of sources and documentation" has_program python3
   need "gfortran"                   "Fortran module"                     has_program gfortran
   need "valgrind"                   "memory errors of an example"        has_program valgrind
+  need "ccache"                     "builds that share objects"          has_program ccache
   need "doxygen"                    "API reference"                      has_program doxygen
   need "pkg-config"                 "the package without CMake"          has_program pkg-config
   need "dpkg-dev"                   "dependencies of Debian packages"    has_program dpkg-shlibdeps
