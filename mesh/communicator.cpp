@@ -108,6 +108,13 @@ Communicator Communicator::duplicate(const void* mpi_comm) {
   if (given == MPI_COMM_NULL)
     throw InitError({.problem = "MPI_COMM_NULL has no ranks to duplicate",
                      .operation = "Communicator::duplicate"});
+  int between_groups = 0;
+  check(MPI_Comm_test_inter(given, &between_groups), "MPI_Comm_test_inter");
+  if (between_groups != 0)
+    throw InitError({.problem = "an intercommunicator has two groups of ranks",
+                     .operation = "Communicator::duplicate",
+                     .expected = "a communicator of one group",
+                     .hint = "merge the groups by MPI_Intercomm_merge"});
   check_thread_level();
   Communicator c;
   c.state_ = std::make_shared<State>();

@@ -14,13 +14,32 @@
 
 namespace tessera {
 
+namespace {
+
+// Bytes of all elements, and offsets in them, are counted in 64 bits.
+[[noreturn]] void too_large(const char* operation, const Shape& shape) {
+  throw ShapeError({.problem = "a tensor of more than 2^63 bytes",
+                    .operation = operation,
+                    .found = format_shape(shape)});
+}
+
+void check_bytes(const char* operation, std::int64_t elements, DType dtype, const Shape& shape) {
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(elements, static_cast<std::int64_t>(size_of(dtype)), &bytes))
+    too_large(operation, shape);
+}
+
+}  // namespace
+
 std::string format_shape(const Shape& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
 std::int64_t numel(const Shape& shape) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   std::int64_t n = 1;
-  for (const std::int64_t size : shape) n *= size;
+  for (const std::int64_t size : shape)
+    if (__builtin_mul_overflow(n, size, &n)) too_large("numel", shape);
   return n;
 }
 
@@ -29,7 +48,8 @@ Strides row_major_strides(const Shape& shape) {
   std::int64_t stride = 1;
   for (std::size_t d = shape.size(); d-- > 0;) {
     strides[d] = stride;
-    stride *= shape[d];
+    // What is too large has no elements, or is refused by who makes the tensor.
+    (void)__builtin_mul_overflow(stride, shape[d], &stride);
   }
   return strides;
 }
@@ -73,6 +93,7 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
     if (size < 0)
       throw ShapeError(
           {.problem = "negative size", .operation = "Tensor::empty", .found = format_shape(shape)});
+  check_bytes("Tensor::empty", tessera::numel(shape), dtype, shape);
   Tensor t;
   t.dtype_ = dtype;
   t.strides_ = row_major_strides(shape);
@@ -123,8 +144,13 @@ Tensor Tensor::wrap(void* data, Shape shape, Strides strides, DType dtype, Devic
   t.shape_ = std::move(shape);
   t.strides_ = std::move(strides);
   std::int64_t span = t.numel() == 0 ? 0 : 1;
-  for (std::size_t d = 0; d < t.shape_.size() && span > 0; ++d)
-    span += (t.shape_[d] - 1) * t.strides_[d];
+  for (std::size_t d = 0; d < t.shape_.size() && span > 0; ++d) {
+    std::int64_t reach = 0;
+    if (__builtin_mul_overflow(t.shape_[d] - 1, t.strides_[d], &reach) ||
+        __builtin_add_overflow(span, reach, &span))
+      too_large("Tensor::wrap", t.shape_);
+  }
+  check_bytes("Tensor::wrap", span, dtype, t.shape_);
   const auto bytes = span * static_cast<std::int64_t>(size_of(dtype));
   t.storage_ = std::make_shared<Storage>(data, device, bytes, std::move(owner));
   return t;

@@ -94,8 +94,8 @@ nlohmann::ordered_json print_rates(const Session& session, const std::string& na
 int bench_layer(const Session& session, const Options& o) {
   const std::vector<Case> cases = select_cases(o.cases);
   const DType dtype = *parse_dtype(o.dtype);
-  set_tf32(o.tf32);
   const DeviceMesh mesh = make_mesh(session, o.mesh, o.device);
+  use_tf32(o.tf32, mesh);
   print(session,
         fmt::format("tessera {} bench layer: mesh {}, {}{} on {}, B={} N={} C={}, {}, {} thread(s) "
                     "per rank, median of {}\n",

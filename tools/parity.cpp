@@ -18,7 +18,6 @@
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/transport.hpp"
 #include "tessera/runtime/error.hpp"
-#include "tessera/runtime/tf32.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -136,8 +135,8 @@ int run_growth(const Session& session, const Options& o, const std::vector<Case>
 int run_parity_command(const Session& session, const Options& o) {
   if (o.list) return list_cases(session);
   const std::vector<Case> cases = select_cases(o.cases);
-  set_tf32(o.tf32);
   const DeviceMesh mesh = make_mesh(session, o.mesh, o.device);
+  use_tf32(o.tf32, mesh);
   const MeshShape shape{mesh.size(kDp), mesh.size(kCp0), mesh.size(kCp1)};
   const Sizes sizes = sizes_of(o.sizes, shape);
   RunOptions run{*parse_dtype(o.dtype), o.seed, o.tolerance, !o.trace.empty()};

@@ -11,6 +11,7 @@
 #include "tessera/mesh/gpu_binding.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/info.hpp"
+#include "tessera/runtime/tf32.hpp"
 
 namespace tessera::tools {
 
@@ -67,6 +68,15 @@ DeviceMesh make_mesh(const Session& session, const std::string& option,
                      .hint = fmt::format("start it with mpirun -n {}, or choose e.g. --mesh {}",
                                          shape.ranks(), format(squarest(ranks)))});
   return DeviceMesh::create(session.world, shape, device);
+}
+
+void use_tf32(bool tf32, const DeviceMesh& mesh) {
+  if (tf32 && !is_gpu(mesh.device()))
+    throw UsageError({.problem = "only a GPU cuts operands to TF32",
+                      .operation = "--tf32",
+                      .found = "--device " + name_of(mesh.device()),
+                      .expected = "--device cuda"});
+  set_tf32(tf32);
 }
 
 void add_size_options(CLI::App& app, harness::SizeOptions& sizes) {

@@ -43,6 +43,8 @@ void choose_device_before_mpi(const CLI::App& app);
 // --mesh, or the squarest grid of all ranks. InitError if it does not fit the ranks.
 DeviceMesh make_mesh(const Session& session, const std::string& option,
                      const DeviceOptions& device);
+// --tf32. UsageError on a device that cuts nothing: the wider bounds would be a gift.
+void use_tf32(bool tf32, const DeviceMesh& mesh);
 // Prints on rank 0 only.
 void print(const Session& session, const std::string& text);
 // Writes a file on rank 0; FileError on every rank, naming the option, if that fails.

@@ -128,7 +128,6 @@ int tessera_mesh_create(const tessera_environment* environment, int dp, int cp0,
     const Communicator& ranks = checked(environment, "environment").ranks;
     if (dp < 1 || cp0 < 1 || cp1 < 1) c::refuse("mesh", "an axis of no ranks");
     const Device where = parse_device(&required(device, "device"));
-    require_device(where);
     c::give(mesh, DeviceMesh::create(ranks, {dp, cp0, cp1}, where));
   });
 }

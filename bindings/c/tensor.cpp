@@ -82,6 +82,7 @@ int tessera_tensor_wrap(void* data, int dtype, int ndim, const int64_t* shape,
 int tessera_tensor_data(const tessera_tensor* tensor, void** data) {
   return guarded(__func__, [&] {
     const Tensor& t = checked(tensor, "tensor").tensor;
+    synchronize(t.device());  // what is pending there would come after what the caller does
     required(data, "data") = t.data();
   });
 }

@@ -132,7 +132,8 @@ TESSERA_API int tessera_tensor_wrap(void* data, int dtype, int ndim, const int64
                                     const int64_t* strides, const char* device,
                                     void (*release)(void* context), void* context,
                                     tessera_tensor** tensor);
-// The first element; on the device of the tensor.
+// The first element; on the device of the tensor, whose pending work is waited for: ask again
+// before each look at what Tessera has computed since.
 TESSERA_API int tessera_tensor_data(const tessera_tensor* tensor, void** data);
 TESSERA_API int tessera_tensor_dtype(const tessera_tensor* tensor, int* dtype);
 TESSERA_API int tessera_tensor_device(const tessera_tensor* tensor, const char** device);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // ranks: 1 4
 // Versions, errors, environments on communicators of all kinds, meshes.
+#define _POSIX_C_SOURCE 200112L  // setenv
 #include "check.h"
 
 #include <pthread.h>
@@ -210,6 +211,30 @@ static void communicators_of_the_caller(void) {
           tessera_environment_create(&part, &environment));
 }
 
+// Two groups of ranks are no world of one.
+static void an_intercommunicator(void) {
+  if (ranks() < 2) return;
+  MPI_Comm part, both;
+  const int upper = rank() >= ranks() / 2;
+  MPI_Comm_split(MPI_COMM_WORLD, upper, 0, &part);
+  MPI_Intercomm_create(part, 0, MPI_COMM_WORLD, upper ? 0 : ranks() / 2, 1, &both);
+  tessera_environment* environment = NULL;
+  REFUSES(TESSERA_ENVIRONMENT, "InitError", "intercommunicator",
+          tessera_environment_create(&both, &environment));
+  MPI_Comm_free(&both);
+  MPI_Comm_free(&part);
+}
+
+// All ranks learn that one of them lacks the device.
+static void a_device_that_one_rank_lacks(void) {
+  tessera_environment* environment = world();
+  tessera_mesh* mesh = NULL;
+  if (rank() == ranks() - 1) setenv("TESSERA_IMITATION_DEVICES", "0", 1);
+  REFUSES(TESSERA_ENVIRONMENT, "DeviceError", "imitation:0",
+          tessera_mesh_create(environment, 1, 1, ranks(), "imitation:0", &mesh));
+  DOES(tessera_environment_destroy(environment));
+}
+
 int main(int argc, char** argv) {
   CHECK(strcmp(tessera_last_error(), "") == 0 && strcmp(tessera_last_error_kind(), "") == 0);
   before_mpi();
@@ -221,5 +246,7 @@ int main(int argc, char** argv) {
   meshes();
   the_log();
   communicators_of_the_caller();
+  an_intercommunicator();
+  a_device_that_one_rank_lacks();
   return finish();
 }

@@ -182,10 +182,29 @@ static void distributed(const tessera_mesh* mesh) {
   DOES(tessera_tensor_destroy(local));
 }
 
+// What is pending on a device is done before the caller sees its memory.
+static void memory_of_a_device(void) {
+  const int64_t shape[1] = {4}, large[2] = {INT64_C(1) << 40, INT64_C(1) << 40};
+  tessera_tensor *there = NULL, *here = NULL;
+  void* data = NULL;
+  DOES(tessera_tensor_create(TESSERA_F64, 1, shape, "imitation", &there));
+  DOES(tessera_tensor_create(TESSERA_F64, 1, shape, "cpu", &here));
+  DOES(tessera_tensor_data(there, &data));
+  for (int k = 0; k < 4; ++k) ((double*)data)[k] = k + 1;
+  DOES(tessera_tensor_copy(there, here));
+  DOES(tessera_tensor_data(here, &data));
+  for (int k = 0; k < 4; ++k) CHECK(((double*)data)[k] == k + 1);
+  DOES(tessera_tensor_destroy(there));
+  DOES(tessera_tensor_destroy(here));
+  REFUSES(TESSERA_USAGE, "ShapeError", "2^63",
+          tessera_tensor_create(TESSERA_F64, 2, large, "cpu", &here));
+}
+
 int main(int argc, char** argv) {
   start(&argc, &argv);
   new_memory();
   memory_of_the_caller();
+  memory_of_a_device();
   tessera_environment* environment = world();
   tessera_mesh* mesh = grid(environment);
   distributed(mesh);

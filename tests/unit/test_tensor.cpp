@@ -129,3 +129,18 @@ TEST_CASE("devices") {
       },
       "cuda:999");
 }
+
+TEST_CASE("sizes whose bytes 64 bits cannot count are refused, and nothing of no elements is") {
+  constexpr std::int64_t large = std::int64_t{1} << 40;
+  for (const Shape& shape : {Shape{large, large}, Shape{std::int64_t{1} << 61}})
+    require_error<ShapeError>([&] { Tensor::empty(shape, DType::f64); }, "2^63");
+  double x = 0;
+  require_error<ShapeError>(
+      [&] {
+        Tensor::wrap(&x, {4, 4}, {INT64_MAX, 1}, DType::f64, cpu_device, nullptr);
+      },
+      "2^63");
+  const Tensor none = Tensor::empty({large, 0, large, large}, DType::f64);
+  CHECK(none.numel() == 0);
+  require_error<ShapeError>([&] { none.view({large, large}); }, "2^63");
+}

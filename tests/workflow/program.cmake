@@ -99,6 +99,8 @@ tessera_program_test(oversubscribed_gpus RANKS 4 CODE 0 ONCE "1 of 1 hold"
                      ENVIRONMENT TESSERA_IMITATION_DEVICES=2)
 tessera_program_test(one_gpu_for_all RANKS 4 CODE 2 ONCE "${one_message}[^\n]*imitation:1 on 4 ranks"
                      ARGS parity --device imitation:1)
+tessera_program_test(tf32_on_cpu RANKS 1 CODE 2 ONCE "${one_message}[^\n]*TF32"
+                     ARGS parity --case linear --dtype f32 --tf32)
 tessera_program_test(unwritable_json RANKS 4 CODE 2 ONCE "${one_message}[^\n]*nowhere"
                      ARGS parity --case linear --kind parity --json ${damaged}/nowhere/x.json)
 tessera_program_test(launch_mistake RANKS 1 CODE 3 ONCE "${one_message}[^\n]*4"

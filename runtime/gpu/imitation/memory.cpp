@@ -59,7 +59,12 @@ Devices& devices() {
 }
 Device& device_at(int index) {
   std::lock_guard lock(devices().mutex);
-  return devices().all[index];
+  const auto [entry, fresh] = devices().all.try_emplace(index);
+  if (fresh && devices().guarded && devices().opened == 0) {
+    entry->second.pool.protect(true);
+    entry->second.plain.protect(true);
+  }
+  return entry->second;
 }
 
 }  // namespace
