@@ -9,7 +9,7 @@ command -v gcovr >/dev/null || { echo "gcovr is missing (package gcovr)"; exit 3
 
 timeout 300 cmake --preset release -B build/coverage -DTESSERA_COVERAGE=ON >/dev/null
 timeout 3000 cmake --build build/coverage --parallel "$(nproc)" \
-  --target tests.gpu tessera_program unit.gpu_device unit.gpu_launch
+  --target tests.gpu tessera_program unit.gpu_binding unit.gpu_device unit.gpu_launch unit.gpu_transport
 find build/coverage -name '*.gcda' -delete
 timeout 1200 ctest --test-dir build/coverage -R '^(imitation|unit[.]gpu)[._]' --output-on-failure --no-tests=error
 gcovr --root . --object-directory build/coverage --filter 'runtime/gpu/' --print-summary
