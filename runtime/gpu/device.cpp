@@ -151,20 +151,7 @@ class Blocks {
   std::map<const char*, std::size_t, std::less<>> all_;
 };
 
-const KernelTable kernels{driver::kName,
-                          elementwise,
-                          transpose,
-                          reduce,
-                          gemm,
-                          layer_norm,
-                          layer_norm_backward,
-                          gate,
-                          sum_rows,
-                          fold,
-                          gather_rows,
-                          scatter_add_rows,
-                          softmax_tile,
-                          softmax_tile_backward};
+const KernelTable kernels = table_named(driver::kName);
 
 // All its functions are called with the device as the thread's current one, but for those that
 // free.

@@ -116,24 +116,20 @@ tessera_program_test(report_without_file RANKS 1 CODE 2 ONCE "${one_message}[^\n
                      ARGS report ${damaged}/nowhere.json)
 tessera_program_test(report_of_something_else RANKS 1 CODE 2 ONCE "${one_message}[^\n]*not JSON"
                      ARGS report ${golden})
-if(TESSERA_MPI)
-  add_test(NAME workflow.report
-    COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:tessera_program> -DSCRATCH=${CMAKE_CURRENT_BINARY_DIR}/report
+# What the program writes on 4 ranks, looked at by a script of that name.
+function(tessera_program_script name seconds)
+  add_test(NAME workflow.${name}
+    COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:tessera_program>
+            -DSCRATCH=${CMAKE_CURRENT_BINARY_DIR}/${name}
             "-DLAUNCH=${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 4 ${MPIEXEC_PREFLAGS}"
-            -P ${CMAKE_CURRENT_SOURCE_DIR}/report.cmake)
+            -P ${CMAKE_CURRENT_SOURCE_DIR}/${name}.cmake)
   tessera_launch_environment(environment 4)
-  set_tests_properties(workflow.report PROPERTIES PROCESSORS 4 TIMEOUT 150 LABELS "workflow;ranks-4"
-    ENVIRONMENT "${environment}")
-endif()
-
+  set_tests_properties(workflow.${name} PROPERTIES PROCESSORS 4 TIMEOUT ${seconds}
+    LABELS "workflow;ranks-4" ENVIRONMENT "${environment}")
+endfunction()
 if(TESSERA_MPI)
-  add_test(NAME workflow.devices
-    COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:tessera_program> -DSCRATCH=${CMAKE_CURRENT_BINARY_DIR}/devices
-            "-DLAUNCH=${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 4 ${MPIEXEC_PREFLAGS}"
-            -P ${CMAKE_CURRENT_SOURCE_DIR}/devices.cmake)
-  tessera_launch_environment(environment 4)
-  set_tests_properties(workflow.devices PROPERTIES PROCESSORS 4 TIMEOUT 240 LABELS "workflow;ranks-4"
-    ENVIRONMENT "${environment}")
+  tessera_program_script(report 150)
+  tessera_program_script(devices 240)
 endif()
 
 # Pages of docs/ and the cases that they are made from.
