@@ -15,6 +15,7 @@ list(LENGTH lines foreign)
 if(foreign)
   list(SUBLIST lines 0 5 some)
   list(JOIN some "\n  " some)
-  message(FATAL_ERROR "${LIBRARY}: ${foreign} of ${count} names are not ours, such as\n  ${some}")
+  # CMake breaks lines that do not begin with a space, depending on the length of the path.
+  message(FATAL_ERROR "${LIBRARY}\n  ${foreign} of ${count} names are not ours, such as\n  ${some}")
 endif()
 message(STATUS "${count} names, all of namespace tessera")
