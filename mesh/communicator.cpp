@@ -50,12 +50,51 @@ void check_thread_level() {
                      .hint = "ask MPI_Init_thread for it, or set TESSERA_THREADS=1"});
 }
 
+// Errors about a handle that is none belong to MPI_COMM_WORLD, since MPI 4 to MPI_COMM_SELF. While
+// this lives, they return.
+class ErrorsReturn {
+ public:
+  explicit ErrorsReturn(MPI_Comm comm) : comm_(comm) {
+    check(MPI_Comm_get_errhandler(comm_, &before_), "MPI_Comm_get_errhandler");
+    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
+  ~ErrorsReturn() {
+    MPI_Comm_set_errhandler(comm_, before_);
+    MPI_Errhandler_free(&before_);
+  }
+  ErrorsReturn(const ErrorsReturn&) = delete;
+  ErrorsReturn& operator=(const ErrorsReturn&) = delete;
+
+ private:
+  MPI_Comm comm_;
+  MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
+};
+
+bool has_two_groups(MPI_Comm given) {
+  const ErrorsReturn of_world(MPI_COMM_WORLD);
+  const ErrorsReturn of_self(MPI_COMM_SELF);
+  int two = 0;
+  if (MPI_Comm_test_inter(given, &two) != MPI_SUCCESS)
+    throw InitError({.problem = "the handle is no communicator",
+                     .operation = "Communicator::duplicate",
+                     .expected = "a communicator of the MPI that Tessera was built with"});
+  return two != 0;
+}
+
 bool mpi_is_running() {
   int started = 0;
   int ended = 0;
   MPI_Initialized(&started);
   MPI_Finalized(&ended);
   return started != 0 && ended == 0;
+}
+
+void require_mpi(const char* operation) {
+  if (mpi_is_running()) return;
+  throw InitError(
+      {.problem = "MPI is not running",
+       .operation = operation,
+       .hint = "make an Environment, or call MPI_Init, before, and MPI_Finalize after"});
 }
 
 }  // namespace
@@ -100,17 +139,13 @@ Communicator Communicator::self() {
 }
 
 Communicator Communicator::duplicate(const void* mpi_comm) {
-  if (!mpi_is_running())
-    throw InitError({.problem = "MPI is not running",
-                     .operation = "Communicator::duplicate",
-                     .hint = "make an Environment, or call MPI_Init, first"});
+  require_mpi("Communicator::duplicate");
   const MPI_Comm given = *static_cast<const MPI_Comm*>(mpi_comm);
   if (given == MPI_COMM_NULL)
     throw InitError({.problem = "MPI_COMM_NULL has no ranks to duplicate",
                      .operation = "Communicator::duplicate"});
-  int between_groups = 0;
-  check(MPI_Comm_test_inter(given, &between_groups), "MPI_Comm_test_inter");
-  if (between_groups != 0)
+  const bool between_groups = has_two_groups(given);
+  if (between_groups)
     throw InitError({.problem = "an intercommunicator has two groups of ranks",
                      .operation = "Communicator::duplicate",
                      .expected = "a communicator of one group",
@@ -130,6 +165,7 @@ Communicator Communicator::split(int color, int key) const {
     if (size() != 0 && color >= 0) c.state_ = std::make_shared<State>();
     return c;
   }
+  require_mpi("Communicator::split");
   MPI_Comm part = MPI_COMM_NULL;
   check(MPI_Comm_split(state_->comm, color < 0 ? MPI_UNDEFINED : color, key, &part),
         "MPI_Comm_split");
@@ -141,6 +177,7 @@ Communicator Communicator::split(int color, int key) const {
 
 Communicator Communicator::split_by_node(int key) const {
   if (size() == 0 || state_->comm == MPI_COMM_NULL) return split(0, key);
+  require_mpi("Communicator::split_by_node");
   MPI_Comm node = MPI_COMM_NULL;
   check(MPI_Comm_split_type(state_->comm, MPI_COMM_TYPE_SHARED, key, MPI_INFO_NULL, &node),
         "MPI_Comm_split_type");
@@ -177,6 +214,7 @@ Communicator::Request Communicator::post(int peer, std::int64_t bytes, Parts par
                       .operation = call,
                       .found = fmt::format("rank {}", peer),
                       .expected = fmt::format("a rank of {} joined by MPI", size())});
+  require_mpi(call);
   Request request;
   request.state_ = std::make_shared<Request::State>();
   const std::int64_t limit =
@@ -208,6 +246,7 @@ Communicator::Request Communicator::receive(int peer, void* data, std::int64_t b
 
 std::optional<Communicator::Arrived> Communicator::probe(int tag) const {
   if (size() == 0 || state_->comm == MPI_COMM_NULL) return std::nullopt;
+  require_mpi("MPI_Iprobe");
   int found = 0;
   MPI_Status status;
   check(MPI_Iprobe(MPI_ANY_SOURCE, tag, state_->comm, &found, &status), "MPI_Iprobe");

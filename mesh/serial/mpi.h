@@ -54,13 +54,14 @@ struct __attribute__((visibility("default"))) Process {
   bool initialized = false;
   bool finalized = false;
   int thread_level = MPI_THREAD_SINGLE;
-  Group world;
+  Group world, self_only;
   static Process& self() {
     static Process process;
     return process;
   }
 };
 #define MPI_COMM_WORLD (&tessera::serial_mpi::Process::self().world)
+#define MPI_COMM_SELF (&tessera::serial_mpi::Process::self().self_only)
 
 inline int MPI_Init_thread(int*, char***, int required, int* provided) {
   Process::self().initialized = true;
@@ -139,6 +140,10 @@ inline int MPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler handler) {
 }
 inline int MPI_Comm_get_errhandler(MPI_Comm comm, MPI_Errhandler* handler) {
   *handler = comm->handler;
+  return MPI_SUCCESS;
+}
+inline int MPI_Errhandler_free(MPI_Errhandler* handler) {
+  *handler = MPI_ERRHANDLER_NULL;
   return MPI_SUCCESS;
 }
 inline int MPI_Comm_get_attr(MPI_Comm, int, void*, int* found) {

@@ -211,6 +211,20 @@ static void communicators_of_the_caller(void) {
           tessera_environment_create(&part, &environment));
 }
 
+// Numbers that Fortran has for no communicator; MPI_COMM_WORLD ends the program at its errors
+// still.
+static void no_communicators(void) {
+  MPI_Errhandler found;
+  tessera_environment* environment = NULL;
+  const int numbers[3] = {-77, 12345, (int)MPI_Comm_c2f(MPI_COMM_NULL)};
+  for (int k = 0; k < 3; ++k)
+    REFUSES(TESSERA_ENVIRONMENT, "InitError", "Communicator::duplicate",
+            tessera_environment_create_fortran(numbers[k], &environment));
+  MPI_Comm_get_errhandler(MPI_COMM_WORLD, &found);
+  CHECK(found == MPI_ERRORS_ARE_FATAL);
+  MPI_Errhandler_free(&found);
+}
+
 // Two groups of ranks are no world of one.
 static void an_intercommunicator(void) {
   if (ranks() < 2) return;
@@ -235,6 +249,29 @@ static void a_device_that_one_rank_lacks(void) {
   DOES(tessera_environment_destroy(environment));
 }
 
+// What is left then can be destroyed, and nothing else.
+static void after_mpi(tessera_environment* environment, tessera_mesh* mesh) {
+  const int64_t shape[3] = {1, 4, 4};
+  const int tiles[3] = {TESSERA_REPLICATE, 1, 2};
+  tessera_environment* again = NULL;
+  tessera_mesh* other = NULL;
+  tessera_tensor *tensor = NULL, *full = NULL;
+  tessera_dtensor* dtensor = NULL;
+  REFUSES(TESSERA_ENVIRONMENT, "InitError", "MPI is not running",
+          tessera_environment_create_fortran(0, &again));
+  REFUSES(TESSERA_ENVIRONMENT, "InitError", "MPI is not running",
+          tessera_mesh_create(environment, 1, 1, 1, "cpu", &other));
+  DOES(tessera_tensor_create(TESSERA_F64, 3, shape, "cpu", &tensor));
+  DOES(tessera_dtensor_distribute(mesh, tensor, 3, tiles, &dtensor));
+  const int status = tessera_dtensor_full(dtensor, &full);  // of one rank: no message
+  if (status != TESSERA_OK) REFUSES(TESSERA_ENVIRONMENT, "InitError", "MPI is not running", status);
+  DOES(tessera_dtensor_destroy(dtensor));
+  DOES(tessera_tensor_destroy(tensor));
+  DOES(tessera_tensor_destroy(full));
+  DOES(tessera_mesh_destroy(mesh));
+  DOES(tessera_environment_destroy(environment));
+}
+
 int main(int argc, char** argv) {
   CHECK(strcmp(tessera_last_error(), "") == 0 && strcmp(tessera_last_error_kind(), "") == 0);
   before_mpi();
@@ -246,7 +283,12 @@ int main(int argc, char** argv) {
   meshes();
   the_log();
   communicators_of_the_caller();
+  no_communicators();
   an_intercommunicator();
   a_device_that_one_rank_lacks();
-  return finish();
+  tessera_environment* environment = world();
+  tessera_mesh* mesh = grid(environment);
+  const int failed = finish();
+  after_mpi(environment, mesh);
+  return failed || failures > 0;
 }
