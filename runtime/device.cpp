@@ -51,7 +51,7 @@ Device parse_device(std::string_view text) {
   throw UsageError({.problem = "unknown device",
                     .operation = "parse_device",
                     .found = fmt::format("'{}'", text),
-                    .expected = "cpu, cuda, cuda:INDEX or imitation"});
+                    .expected = "cpu, cuda, cuda:INDEX, imitation or imitation:INDEX"});
 }
 
 void set_default_gpu(int index) {

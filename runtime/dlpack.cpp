@@ -30,6 +30,10 @@ constexpr std::array<std::pair<DType, DataType>, 6> kTypes{{
                           .expected = expected});
 }
 
+void require(const void* managed) {
+  if (managed == nullptr) refuse("a null pointer", "no managed tensor", "one");
+}
+
 DType dtype_of(const DataType& type) {
   for (const auto& [own, theirs] : kTypes)
     if (type.code == theirs.code && type.bits == theirs.bits && type.lanes == theirs.lanes)
@@ -54,12 +58,22 @@ Device device_of(const dlpack::DeviceId& device) {
          "cpu (1), cuda (2) or cuda_host (3)");
 }
 
+// What the pointers and sizes of the struct are for; Tensor::wrap() looks at the memory itself.
+void check(const Array& array) {
+  if (array.ndim < 0)
+    refuse("a negative number of dims", fmt::format("{}", array.ndim), "0 or more");
+  if (array.ndim > 0 && array.shape == nullptr)
+    refuse("a null pointer as shape", fmt::format("{} dims", array.ndim), "a size for each");
+}
+
 Tensor wrap(const Array& array, std::shared_ptr<void> owner) {
+  check(array);
   const auto ndim = static_cast<std::size_t>(array.ndim);
   Shape shape(array.shape, array.shape + ndim);
   Strides strides = array.strides == nullptr ? row_major_strides(shape)
                                              : Strides(array.strides, array.strides + ndim);
-  void* data = static_cast<char*>(array.data) + array.byte_offset;
+  // Offset from null would be a pointer like any other.
+  void* data = array.data == nullptr ? nullptr : static_cast<char*>(array.data) + array.byte_offset;
   return Tensor::wrap(data, std::move(shape), std::move(strides), dtype_of(array.dtype),
                       device_of(array.device), std::move(owner));
 }
@@ -109,6 +123,7 @@ Managed* give(const Tensor& tensor) {
 }  // namespace
 
 Tensor from_dlpack(dlpack::ManagedTensorVersioned* managed, ReadOnly read_only) {
+  require(managed);
   if (managed->version.major != dlpack::kMajor)
     refuse("another version of DLPack",
            fmt::format("{}.{}", managed->version.major, managed->version.minor), "version 1");
@@ -119,6 +134,7 @@ Tensor from_dlpack(dlpack::ManagedTensorVersioned* managed, ReadOnly read_only) 
 }
 
 Tensor from_dlpack(dlpack::ManagedTensor* managed) {
+  require(managed);
   return take(managed);
 }
 

@@ -16,8 +16,8 @@ namespace tessera {
 // f64, f32, bf16, i64, i32 and bool; memory of CUDA's host allocator is taken as cpu memory. Shape
 // and strides are taken as they are. UnsupportedError names an element type, a version or a kind of
 // memory that is not known here, DeviceError a device that is not there, StrideError negative
-// strides. A tensor that is marked as read-only is refused (UnsupportedError) unless the caller
-// promises not to write to it.
+// strides, UsageError memory that is null or not aligned to its elements. A tensor that is marked
+// as read-only is refused (UnsupportedError) unless the caller promises not to write to it.
 enum class ReadOnly { refuse, promise };
 Tensor from_dlpack(dlpack::ManagedTensorVersioned* managed, ReadOnly read_only = ReadOnly::refuse);
 Tensor from_dlpack(dlpack::ManagedTensor* managed);

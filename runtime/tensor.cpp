@@ -123,12 +123,30 @@ Tensor Tensor::from_values(Shape shape, const std::vector<double>& values, DType
   return t.to(dtype);
 }
 
+namespace {
+void check_lengths(const char* operation, const Shape& shape, const Strides& strides) {
+  if (shape.size() == strides.size()) return;
+  throw StrideError({.problem = "shape and strides differ in length",
+                     .operation = operation,
+                     .found = fmt::format("{} and {}", shape.size(), strides.size())});
+}
+
+void check_memory(const void* data, const Shape& shape, DType dtype) {
+  const bool aligned = reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) == 0;
+  if (data != nullptr && aligned) return;
+  throw UsageError({.problem = aligned ? "a null pointer is no memory"
+                                       : "memory that is not aligned to its elements",
+                    .operation = "Tensor::wrap",
+                    .tensor = "data",
+                    .found = fmt::format("{}", data),
+                    .expected = fmt::format("{} of {} at a multiple of {} bytes",
+                                            format_shape(shape), name_of(dtype), size_of(dtype))});
+}
+}  // namespace
+
 Tensor Tensor::wrap(void* data, Shape shape, Strides strides, DType dtype, Device device,
                     std::shared_ptr<void> owner) {
-  if (shape.size() != strides.size())
-    throw StrideError({.problem = "shape and strides differ in length",
-                       .operation = "Tensor::wrap",
-                       .found = fmt::format("{} and {}", shape.size(), strides.size())});
+  check_lengths("Tensor::wrap", shape, strides);
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (shape[d] < 0)
       throw ShapeError(
@@ -139,6 +157,8 @@ Tensor Tensor::wrap(void* data, Shape shape, Strides strides, DType dtype, Devic
                          .found = format_shape(strides),
                          .hint = "begin at the lowest address, or hand over a copy"});
   }
+  if (tessera::numel(shape) > 0 && device.kind != DeviceKind::meta)
+    check_memory(data, shape, dtype);
   Tensor t;
   t.dtype_ = dtype;
   t.shape_ = std::move(shape);
@@ -349,6 +369,7 @@ Tensor Tensor::expand(const Shape& shape) const {
 }
 
 Tensor Tensor::as_strided(Shape shape, Strides strides, std::int64_t offset_from_here) const {
+  check_lengths("Tensor::as_strided", shape, strides);
   Tensor t = *this;
   t.shape_ = std::move(shape);
   t.strides_ = std::move(strides);

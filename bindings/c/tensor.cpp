@@ -30,7 +30,11 @@ Strides global_strides(const Tensor& local, const Shape& global) {
   });
   Strides strides(global.size());
   std::int64_t next = 1;
-  for (std::size_t k = order.size(); k-- > 0; next *= global[order[k]]) strides[order[k]] = next;
+  for (std::size_t k = order.size(); k-- > 0;) {
+    strides[order[k]] = next;
+    // What is too large is no block's tensor, which from_local() says.
+    (void)__builtin_mul_overflow(next, global[order[k]], &next);
+  }
   return strides;
 }
 
@@ -71,9 +75,8 @@ int tessera_tensor_wrap(void* data, int dtype, int ndim, const int64_t* shape,
     const Strides steps =
         strides == nullptr ? row_major_strides(dims) : c::sizes("strides", ndim, strides);
     const DType type = c::dtype_of(dtype);
-    if (numel(dims) > 0) required(static_cast<char*>(data), "data");
-    if (reinterpret_cast<std::uintptr_t>(data) % size_of(type) != 0)
-      c::refuse("data", "memory that is not aligned to its elements");
+    // Throws while the memory is the caller's, who is not told that it is released.
+    Tensor::wrap(data, dims, steps, type, where, nullptr);
     c::give_tensor(tensor,
                    Tensor::wrap(data, dims, steps, type, where, c::owner_of(release, context)));
   });

@@ -98,6 +98,10 @@ static void memory_of_the_caller(void) {
   REFUSES(TESSERA_USAGE, "UsageError", "aligned",
           tessera_tensor_wrap((char*)mine + 1, TESSERA_F64, 1, shape, NULL, "cpu", count_call,
                               &released, &tensor));
+  const int64_t too_far[2] = {INT64_MAX, 1};
+  REFUSES(TESSERA_USAGE, "ShapeError", "2^63",
+          tessera_tensor_wrap(mine, TESSERA_F64, 2, shape, too_far, "cpu", count_call, &released,
+                              &tensor));
   CHECK(released == 1);  // what was refused stays the caller's
 }
 

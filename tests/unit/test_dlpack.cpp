@@ -136,6 +136,22 @@ TEST_CASE("what cannot be taken stays with its owner", "[dlpack]") {
   foreign.strides = {-4, 1};
   require_error<StrideError>(take, "[-4, 1]");
   foreign.strides = {4, 1};
+  m.array.data = nullptr;
+  require_error<UsageError>(take, "null", "[2, 3] of f32");
+  m = good;
+  m.array.byte_offset = 2;
+  require_error<UsageError>(take, "not aligned", "a multiple of 4 bytes");
+  m = good;
+  m.array.ndim = -1;
+  require_error<UnsupportedError>(take, "from_dlpack", "-1");
+  m = good;
+  m.array.shape = nullptr;
+  require_error<UnsupportedError>(take, "from_dlpack", "2 dims");
+  m = good;
+  require_error<UnsupportedError>([] { from_dlpack(static_cast<ManagedTensor*>(nullptr)); },
+                                  "null");
+  require_error<UnsupportedError>(
+      [] { from_dlpack(static_cast<ManagedTensorVersioned*>(nullptr)); }, "null");
   m.flags = dlpack::kReadOnly;
   require_error<UnsupportedError>(take, "read-only", "ReadOnly::promise");
   CHECK(foreign.deleted == 0);

@@ -93,6 +93,7 @@ TEST_CASE("views that do not exist are refused") {
   require_error<StrideError>([&] { t.transpose(0, 1).view({6}); }, "view", "contiguous()");
   require_error<ShapeError>([&] { t.squeeze(0); }, "squeeze", "[2, 3]");
   require_error<RangeError>([&] { t.as_strided({3}, {3}, 0); }, "as_strided");
+  require_error<StrideError>([&] { t.as_strided({2, 2}, {1}, 0); }, "as_strided", "2 and 1");
   require_error<RangeError>([&] { t.as_strided({2}, {-1}, 0); }, "as_strided");
   require_error<ShapeError>([&] { t.item(); }, "item", "[2, 3]");
   require_error<ShapeError>([&] { Tensor::empty({-1}, DType::f32); }, "empty", "[-1]");
@@ -118,7 +119,7 @@ TEST_CASE("devices") {
   CHECK(name_of(parse_device("cuda")) == "cuda:0");
   CHECK(name_of(parse_device("cuda:12")) == "cuda:12");
   for (const char* text : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "CPU"})
-    require_error<UsageError>([&] { parse_device(text); }, text, "cuda:INDEX");
+    require_error<UsageError>([&] { parse_device(text); }, text, "cuda:INDEX", "imitation:INDEX");
   require_device(cpu_device);
   require_error<DeviceError>([] { require_device({DeviceKind::cpu, 1}); }, "index 1");
   // Neither a build without CUDA nor a machine without that many devices can serve this one.
