@@ -4,21 +4,17 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <string_view>
 
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/ops.hpp"
+#include "tessera/runtime/variables.hpp"
 
 namespace tessera {
 namespace {
 
 bool& watch() {
-  static bool on = [] {
-    const char* text = std::getenv("TESSERA_CHECK_FINITE");
-    return text != nullptr && std::string_view(text) == "1";
-  }();
+  static bool on = flag_from_environment("TESSERA_CHECK_FINITE");
   return on;
 }
 

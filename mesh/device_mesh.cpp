@@ -6,13 +6,17 @@
 
 #include <algorithm>
 #include <charconv>
+#include <exception>
 #include <utility>
 
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/door.hpp"
 #include "tessera/mesh/environment.hpp"
 #include "tessera/runtime/error.hpp"
+#include "tessera/runtime/info.hpp"
 #include "tessera/runtime/log.hpp"
+#include "tessera/runtime/parallel.hpp"
+#include "tessera/runtime/variables.hpp"
 
 namespace tessera {
 namespace {
@@ -73,18 +77,49 @@ bool mpi_is_cuda_aware(Device device) {
   return device.kind == DeviceKind::cuda && mpi_info().cuda_aware == "yes";
 }
 
-struct Watchers {
+// What the environment says to this rank.
+struct Settings {
+  double timeout_s = kTimeoutSeconds;
   bool lockstep = false;
   bool check_replicas = false;
+  bool check_finite = false;
+  CudaAware cuda_aware = CudaAware::automatic;
+  std::exception_ptr refused = {};  // a value that a variable cannot have
 };
 
-// What any rank asks for, all do: the variables may not have reached every node.
-Watchers agree_on_watchers(const DeviceMesh& line, const Watchers& asked) {
-  const Tensor most =
-      Tensor::from_values({2}, {double(asked.lockstep), double(asked.check_replicas)}, DType::i64);
+// Of all variables, also those that others use: later one rank alone would find a wrong one.
+Settings settings_from_environment() {
+  Settings s;
+  try {
+    s.timeout_s = timeout_from_environment();
+    s.lockstep = flag_from_environment("TESSERA_LOCKSTEP");
+    s.check_replicas = flag_from_environment("TESSERA_CHECK_REPLICAS");
+    s.check_finite = flag_from_environment("TESSERA_CHECK_FINITE");
+    s.cuda_aware = cuda_aware_from_environment();
+    thread_count();
+    instruction_set();
+  } catch (const UsageError&) {
+    s.refused = std::current_exception();
+  }
+  return s;
+}
+
+// What any rank asks for, all do: the variables may not have reached every node. But for the watch
+// for finite values, which is the process's and not the mesh's.
+void agree_on_watchers(const DeviceMesh& line, Settings& s) {
+  const double finite = s.check_finite ? 1 : 0;
+  const Tensor most = Tensor::from_values(
+      {4}, {double(s.lockstep), double(s.check_replicas), finite, -finite}, DType::i64);
   all_reduce(line, kCp1, ReduceOp::max, most, "watchers");
   const auto* v = most.host_data<std::int64_t>();
-  return {v[0] != 0, v[1] != 0};
+  if (v[2] != -v[3])
+    throw UsageError({.problem = "the ranks differ in whether values must be finite",
+                      .operation = "TESSERA_CHECK_FINITE",
+                      .found = "0 and 1",
+                      .expected = "one value on all ranks",
+                      .hint = "have the launcher pass the variable on: mpirun -x, srun --export"});
+  s.lockstep = v[0] != 0;
+  s.check_replicas = v[1] != 0;
 }
 
 }  // namespace
@@ -127,7 +162,8 @@ MeshShape squarest(int ranks) {
 DeviceMesh DeviceMesh::serial(Device device) {
   require_device(device);
   DeviceMesh mesh;
-  mesh.state_ = std::make_shared<State>(Communicator::self(), 0, MeshShape{}, device);
+  mesh.state_ = std::make_shared<State>(Communicator::self(), 0, MeshShape{}, device,
+                                        timeout_from_environment());
   return mesh;
 }
 
@@ -135,29 +171,28 @@ DeviceMesh DeviceMesh::create(const Communicator& communicator, MeshShape shape,
   if (communicator.size() == 0)
     throw InitError({.problem = "this rank is not part of the communicator",
                      .operation = "DeviceMesh::create"});
-  const Watchers asked{flag_from_environment("TESSERA_LOCKSTEP"),
-                       flag_from_environment("TESSERA_CHECK_REPLICAS")};
+  Settings settings = settings_from_environment();
   // Operations of two meshes never meet, because each has a communicator of its own.
   const Communicator own = communicator.split(0, communicator.rank());
   DeviceMesh mesh;
-  mesh.state_ = std::make_shared<State>(own, own.rank(), MeshShape{1, 1, own.size()}, cpu_device);
+  mesh.state_ = std::make_shared<State>(own, own.rank(), MeshShape{1, 1, own.size()}, cpu_device,
+                                        settings.timeout_s);
   agree_on_shape(mesh, shape);
-  const Watchers watchers = agree_on_watchers(mesh, asked);
   check_shape(shape, own.size(), "DeviceMesh::create");
-  CudaAware cuda_aware = CudaAware::automatic;
   collective_try(mesh, [&] {
+    if (settings.refused) std::rethrow_exception(settings.refused);
     require_device(device);
-    if (is_gpu(device)) cuda_aware = cuda_aware_from_environment();
   });
+  agree_on_watchers(mesh, settings);
   mesh.state_->set_shape(shape);
   mesh.state_->device = device;
   if (is_gpu(device))
-    mesh.state_->transport = choose_transport(mesh, cuda_aware, mpi_is_cuda_aware(device));
+    mesh.state_->transport = choose_transport(mesh, settings.cuda_aware, mpi_is_cuda_aware(device));
   if (own.size() > 1) {
     const Communicator::Beside beside = communicator.beside();
     mesh.state_->mailbox = std::make_unique<Mailbox>(beside.communicator, beside.number);
-    mesh.state_->lockstep = watchers.lockstep;
-    mesh.state_->check_replicas = watchers.check_replicas;
+    mesh.state_->lockstep = settings.lockstep;
+    mesh.state_->check_replicas = settings.check_replicas;
   }
   mesh.state_->records.clear();
   log_line(LogLevel::info,
@@ -172,7 +207,8 @@ DeviceMesh DeviceMesh::dry_run(MeshShape shape, int rank) {
                      .operation = "DeviceMesh::dry_run",
                      .found = fmt::format("rank {} of mesh {}", rank, format(shape))});
   DeviceMesh mesh;
-  mesh.state_ = std::make_shared<State>(Communicator(), rank, shape, meta_device);
+  mesh.state_ =
+      std::make_shared<State>(Communicator(), rank, shape, meta_device, timeout_from_environment());
   return mesh;
 }
 
@@ -275,11 +311,9 @@ void DeviceMesh::clear_records() const {
   state().records.clear();
 }
 
-DeviceMesh::State::State(Communicator comm, int own_rank, MeshShape mesh_shape, Device mesh_device)
-    : communicator(std::move(comm)),
-      rank(own_rank),
-      device(mesh_device),
-      timeout_s(timeout_from_environment()) {
+DeviceMesh::State::State(Communicator comm, int own_rank, MeshShape mesh_shape, Device mesh_device,
+                         double time_limit)
+    : communicator(std::move(comm)), rank(own_rank), device(mesh_device), timeout_s(time_limit) {
   set_shape(mesh_shape);
 }
 

@@ -13,6 +13,7 @@
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/ops.hpp"
 #include "tessera/runtime/trace.hpp"
+#include "tessera/runtime/variables.hpp"
 
 namespace tessera {
 namespace {
@@ -26,26 +27,13 @@ void post_in_order(std::vector<Transfer>& transfers, const Communicator& communi
 }  // namespace
 
 double timeout_from_environment() {
-  const char* text = std::getenv("TESSERA_TIMEOUT_S");
-  if (text == nullptr || *text == '\0') return 300;
+  const std::string text = text_from_environment("TESSERA_TIMEOUT_S");
+  if (text.empty()) return kTimeoutSeconds;
   char* end = nullptr;
-  const double seconds = std::strtod(text, &end);
+  const double seconds = std::strtod(text.c_str(), &end);
   if (*end != '\0' || !std::isfinite(seconds) || seconds < 0)
-    throw UsageError({.problem = "not a time limit",
-                      .operation = "TESSERA_TIMEOUT_S",
-                      .found = fmt::format("'{}'", text),
-                      .expected = "seconds, 0 for no limit"});
+    refuse_variable("TESSERA_TIMEOUT_S", text, "seconds, 0 for no limit");
   return seconds;
-}
-
-bool flag_from_environment(const char* variable) {
-  const char* text = std::getenv(variable);
-  const std::string_view value = text == nullptr ? "" : text;
-  if (value.empty() || value == "0") return false;
-  if (value == "1") return true;
-  throw UsageError({.problem = "a switch is 0 or 1",
-                    .operation = variable,
-                    .found = fmt::format("'{}'", value)});
 }
 
 Operation::Operation(const DeviceMesh& mesh, OpLabel label, const Content& content) : mesh_(mesh) {

@@ -28,7 +28,8 @@ class DeviceMesh::State {
     std::vector<std::string> names;
   };
 
-  State(Communicator comm, int own_rank, MeshShape mesh_shape, Device mesh_device);
+  State(Communicator comm, int own_rank, MeshShape mesh_shape, Device mesh_device,
+        double time_limit);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -56,10 +57,9 @@ class DeviceMesh::State {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// TESSERA_TIMEOUT_S, default 300; UsageError unless it is a number >= 0.
+// TESSERA_TIMEOUT_S; UsageError unless it is a number >= 0.
+inline constexpr double kTimeoutSeconds = 300;
 double timeout_from_environment();
-// "1": true; "0", empty or not set: false; UsageError for anything else.
-bool flag_from_environment(const char* variable);
 
 class Operation {
  public:

@@ -4,11 +4,10 @@
 #ifdef TESSERA_TEST_HOOKS
 
 #include <array>
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
-#include "tessera/runtime/error.hpp"
+#include "tessera/runtime/variables.hpp"
 
 namespace tessera {
 namespace {
@@ -27,17 +26,14 @@ constexpr std::array<std::pair<std::string_view, Mutation>, 10> kNames{{
 }};
 
 Mutation from_environment() {
-  const char* text = std::getenv("TESSERA_MUTATION");
-  if (text == nullptr) return Mutation::none;
+  const std::string text = text_from_environment("TESSERA_MUTATION");
+  if (text.empty()) return Mutation::none;
   std::string expected;
   for (const auto& [name, value] : kNames) {
     if (name == text) return value;
     expected += (expected.empty() ? "" : ", ") + std::string(name);
   }
-  throw UsageError({.problem = "unknown mutation",
-                    .operation = "TESSERA_MUTATION",
-                    .found = text,
-                    .expected = expected});
+  refuse_variable("TESSERA_MUTATION", text, expected);
 }
 
 Mutation& current() {

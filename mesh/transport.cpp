@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <string_view>
 
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/door.hpp"
 #include "tessera/mesh/testing.hpp"
 #include "tessera/runtime/error.hpp"
+#include "tessera/runtime/variables.hpp"
 
 namespace tessera {
 namespace {
@@ -85,14 +85,11 @@ std::string describe(const Transport& transport) {
 }
 
 CudaAware cuda_aware_from_environment() {
-  const char* text = std::getenv(kVariable);
-  const std::string_view value = text == nullptr || *text == '\0' ? kNames[0] : text;
-  const auto name = std::find(kNames.begin(), kNames.end(), value);
+  const std::string text = text_from_environment(kVariable);
+  if (text.empty()) return CudaAware::automatic;
+  const auto name = std::find(kNames.begin(), kNames.end(), text);
   if (name != kNames.end()) return static_cast<CudaAware>(name - kNames.begin());
-  throw UsageError({.problem = "not a way to use the MPI",
-                    .operation = kVariable,
-                    .found = fmt::format("'{}'", value),
-                    .expected = "auto, on or off"});
+  refuse_variable(kVariable, text, "auto, on or off");
 }
 
 Transport choose_transport(const DeviceMesh& mesh, CudaAware asked, bool asserted) {

@@ -6,10 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <condition_variable>
-#include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -18,9 +15,12 @@
 
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/memory.hpp"
+#include "tessera/runtime/variables.hpp"
 
 namespace tessera {
 namespace {
+
+constexpr int kMostThreads = 4096;  // the system has room for no more
 
 thread_local bool t_inside_lane = false;
 
@@ -115,17 +115,7 @@ int threads_of_affinity_mask() {
 
 // Of TESSERA_THREADS; 0 if it is not set.
 int threads_of_environment() {
-  const char* text = std::getenv("TESSERA_THREADS");
-  if (text == nullptr || *text == '\0') return 0;
-  int threads = 0;
-  const char* end = text + std::strlen(text);
-  const auto result = std::from_chars(text, end, threads);
-  if (result.ec != std::errc() || result.ptr != end || threads < 1)
-    throw UsageError({.problem = "not a number of threads",
-                      .operation = "TESSERA_THREADS",
-                      .found = fmt::format("'{}'", text),
-                      .expected = "a positive integer"});
-  return threads;
+  return static_cast<int>(number_from_environment("TESSERA_THREADS", 0, 1, kMostThreads));
 }
 
 struct ThreadCounts {
@@ -138,10 +128,11 @@ ThreadCounts& threads() {
 }
 
 void check_threads(int count, const char* operation) {
-  if (count < 1)
-    throw UsageError({.problem = "a rank has at least one thread",
+  if (count < 1 || count > kMostThreads)
+    throw UsageError({.problem = "not a number of threads of a rank",
                       .operation = operation,
-                      .found = fmt::format("{}", count)});
+                      .found = fmt::format("{}", count),
+                      .expected = fmt::format("1 to {}", kMostThreads)});
 }
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {

@@ -11,8 +11,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <new>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "tessera/mesh/environment.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/memory.hpp"
+#include "tessera/runtime/variables.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -117,7 +120,7 @@ std::string report(int rank, int signal, std::size_t layers) {
 [[noreturn]] void end_by_signal(int signal) {
   if (!reporting) std::_Exit(128 + signal);
   const int rank = launched_rank();
-  if (const char* folder = std::getenv("TESSERA_REPORT_DIR")) {
+  if (const std::string folder = text_from_environment("TESSERA_REPORT_DIR"); !folder.empty()) {
     const std::string path = fmt::format("{}/tessera.rank{}.terminated.txt", folder, rank);
     if (std::FILE* file = std::fopen(path.c_str(), "w")) {
       std::fputs(report(rank, signal, 100).c_str(), file);
@@ -151,6 +154,9 @@ int agree_on_failure(const Communicator& world, const std::exception& error) {
 }
 
 void report_on_termination() {
+  const std::string folder = text_from_environment("TESSERA_REPORT_DIR");
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    refuse_variable("TESSERA_REPORT_DIR", folder, "a folder that is there");
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

@@ -18,6 +18,7 @@
 #include "tessera/mesh/collectives.hpp"
 #include "tessera/mesh/transport.hpp"
 #include "tessera/runtime/error.hpp"
+#include "tessera/runtime/variables.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -44,7 +45,7 @@ struct GoldenFile {
 
 // TESSERA_GOLDEN_DIR, or where they are seen from the program: when installed, in the build tree.
 std::string default_golden() {
-  if (const char* dir = std::getenv("TESSERA_GOLDEN_DIR")) return dir;
+  if (const std::string dir = text_from_environment("TESSERA_GOLDEN_DIR"); !dir.empty()) return dir;
   const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
   for (const char* tests : {"libexec/tessera/tests", "tests"})
     if (const fs::path dir = here.parent_path() / tests / "golden"; fs::is_directory(dir))
@@ -55,7 +56,8 @@ std::string default_golden() {
 std::vector<std::string> golden_paths(const std::string& where) {
   if (fs::is_regular_file(where)) return {where};
   if (!fs::is_directory(where))
-    throw FileError({.problem = where + ": no such file or folder", .operation = "--golden"});
+    throw FileError({.problem = where + ": no such file or folder",
+                     .operation = "--golden, TESSERA_GOLDEN_DIR"});
   std::vector<std::string> paths;
   for (const fs::directory_entry& entry : fs::directory_iterator(where))
     if (entry.path().extension() == ".safetensors") paths.push_back(entry.path().string());

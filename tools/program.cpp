@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 
 #include "failure.hpp"
@@ -15,6 +14,7 @@
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/info.hpp"
 #include "tessera/runtime/log.hpp"
+#include "tessera/runtime/variables.hpp"
 
 namespace tessera::program {
 namespace {
@@ -34,14 +34,10 @@ std::string join(int argc, char** argv) {
 
 // TESSERA_LOG: what the library has to say, from this level on; warnings by all ranks.
 void log_as_told() {
-  const char* text = std::getenv("TESSERA_LOG");
-  if (text == nullptr || *text == '\0') return;
+  const std::string text = text_from_environment("TESSERA_LOG");
+  if (text.empty()) return;
   const std::optional<LogLevel> least = parse_log_level(text);
-  if (!least)
-    throw UsageError({.problem = "not a level of the log",
-                      .operation = "TESSERA_LOG",
-                      .found = fmt::format("'{}'", text),
-                      .expected = "debug, info, warning or error"});
+  if (!least) refuse_variable("TESSERA_LOG", text, "debug, info, warning or error");
   set_log_sink([least, rank = launched_rank()](LogLevel level, std::string_view line) {
     if (level < *least || (rank != 0 && level < LogLevel::warning)) return;
     std::fputs(fmt::format("tessera {}, rank {}: {}\n", name_of(level), rank, line).c_str(),

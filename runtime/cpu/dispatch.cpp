@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <cstdlib>
 
 #include "tessera/runtime/error.hpp"
+#include "tessera/runtime/variables.hpp"
 
 #ifdef TESSERA_X86
 namespace tessera::kernels_v2 {
@@ -81,8 +81,8 @@ const CpuVariant& best() {
 // Of the environment, until another one is forced.
 std::atomic<const CpuVariant*>& in_use() {
   static std::atomic<const CpuVariant*> variant = [] {
-    const char* name = std::getenv("TESSERA_ISA");
-    return name != nullptr && *name != '\0' ? &find(name) : &best();
+    const std::string name = text_from_environment("TESSERA_ISA");
+    return name.empty() ? &best() : &find(name);
   }();
   return variant;
 }

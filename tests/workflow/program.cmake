@@ -67,6 +67,15 @@ tessera_program_test(silence RANKS 4 CODE 0 ENVIRONMENT TESSERA_LOG=error
                      ARGS parity --case linear --kind parity)
 tessera_program_test(unknown_log_level RANKS 4 CODE 2 ONCE "${one_message}[^\n]*TESSERA_LOG[^\n]*'loud'"
                      ENVIRONMENT TESSERA_LOG=loud ARGS info)
+# Values that variables cannot have.
+foreach(setting IN ITEMS CHECK_FINITE=yes CUDA_AWARE=maybe IMITATION_DEVICES=many IMITATION_GUARD=on
+                         IMITATION_MEMORY_MIB=0 ISA=v9 LOCKSTEP=2 REPORT_DIR=/nowhere/at/all THREADS=1.5 TIMEOUT_S=soon)
+  string(REGEX REPLACE "=.*" "" name ${setting})
+  string(REGEX REPLACE ".*=" "" value ${setting})
+  tessera_program_test(wrong_${name} RANKS 2 CODE 2 ONCE "${one_message}[^\n]*TESSERA_${name}[^\n]*${value}"
+                       ENVIRONMENT TESSERA_${setting}
+                       ARGS parity --device imitation --case linear --kind parity)
+endforeach()
 tessera_program_test(no_subcommand RANKS 1 CODE 2 ONCE "tessera: " ARGS)
 tessera_program_test(unknown_option RANKS 4 CODE 2 ONCE "tessera: .*--nonsense" ARGS parity --nonsense)
 tessera_program_test(unknown_case RANKS 4 CODE 2 ONCE "${one_message}[^\n]*did you mean 'transition'"

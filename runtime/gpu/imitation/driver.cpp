@@ -15,6 +15,7 @@
 
 #include "tessera/runtime/gpu/imitation/memory.hpp"
 #include "tessera/runtime/gpu/imitation/product.hpp"
+#include "tessera/runtime/variables.hpp"
 
 namespace tessera::gpu_imitation::driver {
 
@@ -76,13 +77,14 @@ std::string toolkit() {
 }
 
 int device_count() {
-  const char* text = std::getenv("TESSERA_IMITATION_DEVICES");
-  return text != nullptr ? std::atoi(text) : 64;
+  return static_cast<int>(number_from_environment("TESSERA_IMITATION_DEVICES", 64, 0, 9999));
 }
 std::string why_none() {
   return "there is no imitation of a GPU";
 }
 void set_device(int index) {
+  memory_limit();  // both read variables, wrong ones of which are told now and not amid the work
+  pool_memory(index);
   t_device = index;
 }
 int current_device() {

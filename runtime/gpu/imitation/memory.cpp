@@ -4,12 +4,11 @@
 #include <sys/mman.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <string_view>
 
 #include "tessera/runtime/error.hpp"
+#include "tessera/runtime/variables.hpp"
 
 namespace tessera::gpu_imitation {
 namespace {
@@ -17,15 +16,9 @@ namespace {
 constexpr std::size_t kReserved = std::size_t{16} << 30;
 constexpr std::size_t kAlignment = 512;
 
-bool is_set(const char* variable, std::string_view value) {
-  const char* text = std::getenv(variable);
-  return text != nullptr && value == text;
-}
-
 std::int64_t initial_memory() {
-  const char* text = std::getenv("TESSERA_IMITATION_MEMORY_MIB");
-  const long long mib = text == nullptr ? 0 : std::atoll(text);
-  return mib > 0 ? std::int64_t{mib} << 20 : static_cast<std::int64_t>(kReserved);
+  constexpr std::int64_t most = kReserved >> 20;
+  return number_from_environment("TESSERA_IMITATION_MEMORY_MIB", most, 1, most) << 20;
 }
 
 std::atomic<std::int64_t>& limit() {
@@ -39,12 +32,12 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) {
 
 struct Device {
   Memory pool{true};
-  Memory plain{!is_set("TESSERA_CUDA_AWARE", "on")};
+  Memory plain{text_from_environment("TESSERA_CUDA_AWARE") != "on"};
 };
 struct Devices {
   std::mutex mutex;
   std::map<int, Device> all;
-  bool guarded = is_set("TESSERA_IMITATION_GUARD", "1");
+  bool guarded = flag_from_environment("TESSERA_IMITATION_GUARD");
   int opened = 0;
   void protect(bool closed) {
     for (auto& [index, device] : all) {
