@@ -385,14 +385,24 @@ void Tape::backward(std::vector<Seed> seeds) {
     throw GradientError({.problem = "second backward pass on one tape",
                          .operation = "Tape::backward",
                          .hint = "what was saved is freed by the first; run the forward again"});
-  for (Seed& seed : seeds) {
+  for (const Seed& seed : seeds) {  // all of them, before any is taken
     if (seed.output.tape_ != this || seed.output.node_ < 0 || !seed.output.requires_grad_)
       throw GradientError(
           {.problem =
                "the output was not computed on this tape from anything that requires a gradient",
            .operation = "Tape::backward"});
-    add_gradient(seed.output, std::move(seed.gradient), "Tape::backward");
+    const Output& output =
+        nodes_[static_cast<std::size_t>(seed.output.node_)].outputs[seed.output.output_];
+    expect(seed.gradient, "Tape::backward", "gradient",
+           {.shape = output.shape, .mesh = output.mesh, .placements = output.placements});
+    if (!is_floating(seed.gradient.dtype()))
+      throw TypeError({.problem = "a gradient has floating-point values",
+                       .operation = "Tape::backward",
+                       .tensor = "gradient",
+                       .found = seed.gradient.describe(),
+                       .expected = fmt::format("values of {}", name_of(output.dtype))});
   }
+  for (Seed& seed : seeds) add_gradient(seed.output, std::move(seed.gradient), "Tape::backward");
   seeds.clear();
   consumed_ = true;
   const PurposeScope purpose(Purpose::gradient);

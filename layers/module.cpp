@@ -61,7 +61,7 @@ std::string list(const char* what, const std::vector<std::string>& names) {
 
 // Everything that keeps a state dict from fitting, or "".
 std::string misfits(const std::vector<NamedParameter>& parameters, const StateDict& state) {
-  std::vector<std::string> missing, wrong, unexpected;
+  std::vector<std::string> missing, wrong, whole, unexpected;
   std::set<std::string> known;
   for (const NamedParameter& p : parameters) {
     known.insert(p.name);
@@ -72,10 +72,13 @@ std::string misfits(const std::vector<NamedParameter>& parameters, const StateDi
       wrong.push_back(fmt::format("{} {} instead of {}", p.name,
                                   format_shape(entry->second.shape()),
                                   format_shape(p.var.value().shape())));
+    else if (!is_floating(entry->second.dtype()))
+      whole.push_back(fmt::format("{} of {}", p.name, name_of(entry->second.dtype())));
   }
   for (const auto& [name, tensor] : state)
     if (!known.contains(name)) unexpected.push_back(name);
-  return list("missing", missing) + list("wrong shape", wrong) + list("unexpected", unexpected);
+  return list("missing", missing) + list("wrong shape", wrong) +
+         list("no floating-point values", whole) + list("unexpected", unexpected);
 }
 
 }  // namespace

@@ -206,6 +206,23 @@ TEST_CASE("the upstream gradient must be of the output's shape, mesh and placeme
       "gradient");
   const Var constant = Var::constant(vector_of({1}, mesh));
   require_error<GradientError>([&] { tape.backward(constant, vector_of({1}, mesh)); });
+  require_error<TypeError>(
+      [&] {
+        tape.backward(y, vector_of({1, 1}, mesh).to(DType::i64));
+      },
+      "gradient", "i64", "values of f64");
+}
+
+TEST_CASE("of gradients one of which is refused none is taken") {
+  const DeviceMesh mesh = DeviceMesh::serial();
+  Tape tape;
+  const Var x = tape.input("x", vector_of({2, 3}, mesh), true);
+  const Var y = product(x, x);
+  const Var z = product(y, y);
+  const DTensor one = vector_of({1, 1}, mesh);
+  require_error<ShapeError>([&] { tape.backward({{y, one}, {z, vector_of({1}, mesh)}}); });
+  tape.backward(y, one);
+  CHECK(grad_of(x) == std::vector<double>{4, 6});
 }
 
 TEST_CASE("a leaf on another mesh is an error that names it") {
