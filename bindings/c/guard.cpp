@@ -90,12 +90,11 @@ void give_text(char** out, const std::string& text) {
 }
 
 Shape sizes(const char* argument, int ndim, const std::int64_t* values) {
-  constexpr int most = 8;
-  if (ndim < 0 || ndim > most)
+  if (ndim < 0 || ndim > kMostDims)
     throw RangeError({.problem = "number of dims out of range",
                       .tensor = argument,
                       .found = std::to_string(ndim),
-                      .expected = "0 to " + std::to_string(most)});
+                      .expected = "0 to " + std::to_string(kMostDims)});
   if (ndim > 0) required(values, argument);
   Shape all(values, values + ndim);
   if (std::any_of(all.begin(), all.end(), [](std::int64_t n) { return n < 0; }))

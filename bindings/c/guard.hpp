@@ -80,6 +80,7 @@ int destroy(const char* function, Handle* handle, const char* argument) noexcept
 void give_text(char** out, const std::string& text);
 
 // Lists of C.
+inline constexpr int kMostDims = 8;
 Shape sizes(const char* argument, int ndim, const std::int64_t* values);
 void give_sizes(const char* argument, const Shape& values, int capacity, std::int64_t* out);
 template <class List>

@@ -2,6 +2,7 @@
 // Layers by name, and runs of them.
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "handles.hpp"
 #include "tessera/autodiff/gradients.hpp"
@@ -20,14 +21,26 @@ using nlohmann::ordered_json;
 namespace tessera::c {
 namespace {
 
-harness::Instance build(const harness::Case& kind, const Build& on, const char* hyperparameters) {
+// JSON that gives no key twice: only the last would count.
+nlohmann::json parse(const harness::Case& kind, const char* hyperparameters) {
+  using nlohmann::json;
+  std::set<std::string> keys;
+  const auto is_new = [&](int depth, json::parse_event_t event, json& key) {
+    if (depth == 1 && event == json::parse_event_t::key && !keys.insert(key).second)
+      throw UsageError({.problem = "hyperparameter " + key.dump() + " is given twice",
+                        .operation = "hyperparameters",
+                        .found = hyperparameters,
+                        .layer = kind.name});
+    return true;
+  };
   try {
-    return kind.build(on, nlohmann::json::parse(hyperparameters));
-  } catch (const nlohmann::json::exception& error) {
-    throw UsageError({.problem = "the hyperparameters do not fit: " + std::string(error.what()),
-                      .operation = kind.name,
+    return json::parse(hyperparameters, is_new);
+  } catch (const json::exception& error) {
+    throw UsageError({.problem = "the hyperparameters are not JSON: " + std::string(error.what()),
+                      .operation = "hyperparameters",
                       .found = hyperparameters,
-                      .hint = "JSON such as {\"dim\": 16}"});
+                      .expected = "JSON such as {\"dim\": 16}",
+                      .layer = kind.name});
   }
 }
 
@@ -37,6 +50,20 @@ StateDict read_state(const char* path, const std::string& prefix) {
   for (const std::string& name : file.names())
     if (name.starts_with(prefix)) state.emplace(name.substr(prefix.size()), file.tensor(name));
   return state;
+}
+
+// An input has as many dims as in the random problems, unless the layer tells inputs apart by them.
+void check_dims(const harness::Case& kind, int index, int ndim) {
+  const harness::InputSpec input = kind.problem({}).inputs.at(static_cast<std::size_t>(index));
+  const bool fits =
+      kind.any_class ? ndim >= 1 && ndim <= kMostDims : ndim == std::ssize(input.shape);
+  if (fits) return;
+  throw RangeError({.problem = "the input has another number of dims",
+                    .operation = kind.name,
+                    .tensor = input.name,
+                    .found = std::to_string(ndim),
+                    .expected = kind.any_class ? "1 to " + std::to_string(kMostDims)
+                                               : std::to_string(input.shape.size())});
 }
 
 const NamedParameter& parameter_of(const tessera_layer* handle, const char* name) {
@@ -109,8 +136,8 @@ int tessera_layer_create(const tessera_mesh* mesh, const char* name, const char*
                        .operation = kind.name,
                        .found = std::string(name_of(type)),
                        .expected = "f64 or f32"});
-    harness::Instance instance =
-        c::build(kind, {on, type}, &required(hyperparameters, "hyperparameters"));
+    harness::Instance instance = build_layer(
+        kind, {on, type}, c::parse(kind, &required(hyperparameters, "hyperparameters")));
     std::vector<NamedParameter> parameters = instance.module->named_parameters();
     c::give(layer, std::make_shared<const c::Layer>(
                        c::Layer{&kind, on, std::move(instance), std::move(parameters)}));
@@ -203,6 +230,7 @@ int tessera_layer_input_placements(const tessera_layer* layer, int index, int nd
   return guarded(__func__, [&] {
     const c::Layer& l = *checked(layer, "layer").layer;
     const harness::InputSpec& spec = c::entry(l.kind->inputs, index, "inputs");
+    c::check_dims(*l.kind, index, ndim);
     c::give_placements(harness::golden_placements(*l.kind, spec, ndim), axes, placements);
   });
 }
@@ -228,6 +256,7 @@ int tessera_layer_destroy(tessera_layer* layer) {
 int tessera_layer_forward(const tessera_layer* layer, int keep, int count,
                           const tessera_dtensor* const* inputs, tessera_run** run) {
   return guarded_give(__func__, run, [&] {
+    if (keep != 0 && keep != 1) c::refuse("keep", std::to_string(keep) + " is neither 0 nor 1");
     auto pass = std::make_unique<c::Run>();
     pass->layer = checked(layer, "layer").layer;
     const c::Layer& l = *pass->layer;

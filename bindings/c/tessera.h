@@ -59,8 +59,8 @@ TESSERA_API int tessera_version(int* major, int* minor, int* patch);
 TESSERA_API int tessera_info(char** json);
 TESSERA_API void tessera_text_destroy(char* text);
 
-// Threads that a rank computes with: else TESSERA_THREADS or the cores that the process may use.
-// Hosts that start several ranks on the same cores say here how many each may have.
+// Threads that a rank computes with, 1 to 4096: else TESSERA_THREADS or the cores that the process
+// may use. Hosts that start several ranks on the same cores say here how many each may have.
 TESSERA_API int tessera_threads_set(int threads);
 
 // The library prints nothing; what it has to say beside errors goes to `callback`, a line without
@@ -124,10 +124,11 @@ enum tessera_dtype {
 // New memory, all zero.
 TESSERA_API int tessera_tensor_create(int dtype, int ndim, const int64_t* shape, const char* device,
                                       tessera_tensor** tensor);
-// The caller's memory, without a copy. `strides` may be NULL for row-major. The memory must stay
-// until `release(context)` is called, which happens once, when the last handle or computation that
-// uses it has let go, on the thread that does so; without `release` until all of these are
-// destroyed. Inputs of layers are only read. Such memory is not in the memory ledger.
+// The caller's memory, aligned to its elements, without a copy. `strides` may be NULL for
+// row-major. The memory must stay until `release(context)` is called, which happens once, when the
+// last handle or computation that uses it has let go, on the thread that does so; without `release`
+// until all of these are destroyed. What is refused stays the caller's. Inputs of layers are only
+// read. Such memory is not in the memory ledger.
 TESSERA_API int tessera_tensor_wrap(void* data, int dtype, int ndim, const int64_t* shape,
                                     const int64_t* strides, const char* device,
                                     void (*release)(void* context), void* context,
@@ -177,8 +178,10 @@ typedef struct tessera_layer tessera_layer;
 
 // All layers, as JSON: a list of {"name", "description", "inputs", "outputs"}.
 TESSERA_API int tessera_layer_list(char** json);
-// `hyperparameters` is JSON such as {"dim": 16}; `dtype`, of the parameters, is TESSERA_F64 or
-// TESSERA_F32. The parameters are zero until one of the next three functions is called.
+// `hyperparameters` is JSON such as {"dim": 16}: sizes are whole numbers from 1, and a key that the
+// layer does not have is a "UsageError" that lists those it has. `dtype`, of the parameters, is
+// TESSERA_F64 or TESSERA_F32. The parameters are zero until one of the next three functions is
+// called.
 TESSERA_API int tessera_layer_create(const tessera_mesh* mesh, const char* name,
                                      const char* hyperparameters, int dtype, tessera_layer** layer);
 // As a new model begins: every value from the seed and the parameter's name, equal on every mesh.
@@ -207,7 +210,7 @@ TESSERA_API int tessera_layer_zero_gradients(const tessera_layer* layer);
 TESSERA_API int tessera_layer_input_count(const tessera_layer* layer, int* count);
 TESSERA_API int tessera_layer_input_name(const tessera_layer* layer, int index, const char** name);
 // Where an input of `ndim` dims must be (layers that take pair and single tensors tell them apart
-// by that). `axes` and `placements` as above.
+// by that; else `ndim` is the input's own). `axes` and `placements` as above.
 TESSERA_API int tessera_layer_input_placements(const tessera_layer* layer, int index, int ndim,
                                                int* axes, int placements[3]);
 TESSERA_API int tessera_layer_output_count(const tessera_layer* layer, int* count);

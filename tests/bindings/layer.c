@@ -63,13 +63,49 @@ static void names(const tessera_mesh* mesh) {
   DOES(tessera_layer_output_name(layer, 0, &name));
   CHECK(count == 1 && strcmp(name, "y") == 0);
   REFUSES(TESSERA_USAGE, "UsageError", "2", tessera_layer_input_placements(layer, 2, 4, &axes, at));
+  REFUSES(TESSERA_USAGE, "RangeError", "'x'; found 3; expected 4",
+          tessera_layer_input_placements(layer, 0, 3, &axes, at));
+  REFUSES(TESSERA_USAGE, "RangeError", "'mask'; found 4; expected 3",
+          tessera_layer_input_placements(layer, 1, 4, &axes, at));
   DOES(tessera_layer_destroy(layer));
 
   // A layer for tensors of several classes: placements go by the number of dims.
   layer = make(mesh, "transition", "{\"dim\": 6, \"hidden\": 8}");
   DOES(tessera_layer_input_placements(layer, 0, 3, &axes, at));
   CHECK(axes == 3 && at[0] == 0 && at[1] == 1 && at[2] == TESSERA_REPLICATE);
+  REFUSES(TESSERA_USAGE, "RangeError", "found 0; expected 1 to 8",
+          tessera_layer_input_placements(layer, 0, 0, &axes, at));
   DOES(tessera_layer_destroy(layer));
+}
+
+// Of layers that would else be made without, or with something else than what was asked for.
+static void hyperparameters(const tessera_mesh* mesh) {
+  static const char* const wrong[][2] = {{"{\"dimm\": 6}", "'dimm'"},
+                                         {"{\"dim\": 6, \"heads\": 2}", "'heads'"},
+                                         {"{}", "'dim'"},
+                                         {"{\"dim\": 16.5}", "found 16.5"},
+                                         {"{\"dim\": -3}", "found -3"},
+                                         {"{\"dim\": 0}", "from 1"},
+                                         {"{\"dim\": \"6\"}", "found \"6\""},
+                                         {"{\"dim\": [6]}", "found an array"},
+                                         {"{\"dim\": 6, \"dim\": 8}", "given twice"},
+                                         {"[6]", "JSON object"},
+                                         {"dim=6", "not JSON"},
+                                         {"", "not JSON"}};
+  for (size_t k = 0; k < sizeof wrong / sizeof wrong[0]; ++k) {
+    tessera_layer* layer = NULL;
+    REFUSES(TESSERA_USAGE, "UsageError", wrong[k][1],
+            tessera_layer_create(mesh, triangle, wrong[k][0], TESSERA_F64, &layer));
+    CHECK(layer == NULL && strstr(tessera_last_error(), triangle) != NULL);
+  }
+  // Deeper than the stack is.
+  static char deep[2000000] = "{\"dim\":";
+  memset(deep + 7, '[', 999000);
+  memset(deep + 7 + 999000, ']', 999000);
+  deep[7 + 2 * 999000] = '}';
+  tessera_layer* layer = NULL;
+  REFUSES(TESSERA_USAGE, "UsageError", "found an array",
+          tessera_layer_create(mesh, triangle, deep, TESSERA_F64, &layer));
 }
 
 // Copies a parameter; returns the number of elements.
@@ -121,6 +157,13 @@ static void parameters_from_seed_and_memory(const tessera_mesh* mesh) {
           tessera_layer_load(layer, 2, names, wrong_shape));
   REFUSES(TESSERA_USAGE, "StateDictError", "twice", tessera_layer_load(layer, 3, doubled, tensors));
   REFUSES(TESSERA_USAGE, "UsageError", "'names'", tessera_layer_load(layer, 2, NULL, tensors));
+  int64_t numbers[6] = {0};
+  tessera_tensor* whole = NULL;
+  DOES(tessera_tensor_wrap(numbers, TESSERA_I64, 2, weight_shape, NULL, "cpu", NULL, NULL, &whole));
+  const tessera_tensor* wrong_dtype[2] = {whole, b};
+  REFUSES(TESSERA_USAGE, "StateDictError", "weight of i64",
+          tessera_layer_load(layer, 2, names, wrong_dtype));
+  DOES(tessera_tensor_destroy(whole));
   values_of(layer, "weight", again);
   CHECK(memcmp(first, again, sizeof first) == 0);  // what was refused changed nothing
   DOES(tessera_layer_load(layer, 2, names, tensors));
@@ -426,6 +469,7 @@ int main(int argc, char** argv) {
   tessera_environment* environment = world();
   tessera_mesh* mesh = grid(environment);
   names(mesh);
+  hyperparameters(mesh);
   parameters_from_seed_and_memory(mesh);
   parameters_from_a_file(mesh);
   gradients_are_slopes(mesh);

@@ -73,6 +73,12 @@ struct Case {
   std::function<Instance(const Build&, const nlohmann::json& hyperparameters)> build;
 };
 
+// The layer that hyperparameters describe. Keys and kinds are those of the case's random problems:
+// sizes are whole numbers from 1, other numbers are from 0 unless the pattern's is negative, and
+// what the layer has a default for may be left out. UsageError names layer, key, value and what is
+// expected.
+Instance build_layer(const Case& c, const Build& on, const nlohmann::json& hyperparameters);
+
 const std::vector<Case>& all_cases();
 // A case of one's own, for all that asks for cases by name; before anything keeps a pointer to one,
 // and the same on all ranks. UsageError if the name is empty or taken, or it has no problem or

@@ -403,9 +403,11 @@ Setup golden_setup(const Case& c, const SafetensorsFile& file, const std::string
   Setup setup;
   try {
     setup.instance =
-        c.build({mesh, at_least_f32(dtype)}, metadata_json(file, path, "hyperparameters"));
-  } catch (const json::exception& e) {
-    throw unfit(path, fmt::format("hyperparameters of the wrong form ({})", e.what()));
+        build_layer(c, {mesh, at_least_f32(dtype)}, metadata_json(file, path, "hyperparameters"));
+  } catch (const UsageError& e) {
+    ErrorFacts facts = e.facts();
+    facts.problem = path + ": " + facts.problem;
+    throw FileError(std::move(facts));
   }
   StateDict state;
   const std::string prefix = "param.";

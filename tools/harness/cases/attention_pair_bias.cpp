@@ -82,12 +82,13 @@ Case case_of(const Variant& v) {
                 {"inf", AttentionPairBiasOptions{}.inf}};
   };
   layer.build = [v](const Build& build, const json& h) {
+    const bool computes = h.value("compute_pair_bias", true);
     return std::make_unique<AttentionPairBias>(
         build, AttentionPairBiasOptions{.c_s = h.at("c_s"),
                                         .num_heads = h.at("num_heads"),
-                                        .c_z = h.value("c_z", std::int64_t{0}),
+                                        .c_z = computes ? h.at("c_z").get<std::int64_t>() : 0,
                                         .version = v.version,
-                                        .compute_pair_bias = h.value("compute_pair_bias", true),
+                                        .compute_pair_bias = computes,
                                         .inf = h.value("inf", AttentionPairBiasOptions{}.inf)});
   };
   layer.forward = [v](const AttentionPairBias& m, const Vars& in) { return forward(v, m, in); };

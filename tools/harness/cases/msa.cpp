@@ -19,6 +19,11 @@ json hyperparameters(const Sizes& s) {
   h["msa_s"] = msa_channels(s);
   h["msa_dropout"] = 0.15;
   h["z_dropout"] = 0.25;
+  return h;
+}
+
+json module_hyperparameters(const Sizes& s) {
+  json h = hyperparameters(s);
   h["token_s"] = single_channels(s);
   h["msa_blocks"] = 2;
   h["use_paired_feature"] = true;
@@ -88,7 +93,7 @@ Case module(const char* name, const char* description, bool again) {
        .zero_gradients = {std::string("layers.0.") + kZero, std::string("layers.1.") + kZero},
        .stack = true,
        .inputs = module_inputs,
-       .hyperparameters = hyperparameters,
+       .hyperparameters = module_hyperparameters,
        .build =
            [](const Build& build, const json& h) {
              return std::make_unique<MsaModule>(

@@ -8,7 +8,7 @@ nlohmann::json pair_stack_hyperparameters(const Sizes& s) {
   return {{"token_z", s.channels},
           {"pairwise_head_width", small ? 5 : s.channels / 4},
           {"pairwise_num_heads", small ? 3 : 4},
-          {"inf", 60}};
+          {"inf", 60.0}};
 }
 
 PairStackOptions pair_stack_options(const nlohmann::json& h, const char* dropout) {

@@ -4,6 +4,7 @@
 #include "tessera/harness/cases/pair_stack.hpp"
 #include "tessera/harness/cases/trunk.hpp"
 #include "tessera/harness/layer_case.hpp"
+#include "tessera/runtime/error.hpp"
 
 namespace tessera::harness {
 namespace {
@@ -14,18 +15,32 @@ using Vars = std::vector<Var>;
 
 constexpr const char* kZero = "attention.proj_z.0.bias";
 
-json hyperparameters(const Sizes& s, std::int64_t blocks, bool with_single) {
+json pair_hyperparameters(const Sizes& s) {
   json h = pair_stack_hyperparameters(s);
   h["dropout"] = 0.25;
-  h["num_blocks"] = blocks;
-  if (!with_single) return h;
+  return h;
+}
+
+json hyperparameters(const Sizes& s) {
+  json h = pair_hyperparameters(s);
   h["token_s"] = single_channels(s);
   h["num_heads"] = heads_of_single(s);
   h["post_layer_norm"] = true;
+  h["v2"] = true;
+  return h;
+}
+
+json two_blocks(json h) {
+  h["num_blocks"] = 2;
   return h;
 }
 
 PairformerOptions options(const json& h) {
+  if (!h.value("v2", true))
+    throw UnsupportedError({.problem = "attention with pair bias is of version 2",
+                            .operation = "hyperparameters",
+                            .found = "v2 = false",
+                            .expected = "v2 = true"});
   return {.token_s = h.at("token_s"),
           .num_heads = h.at("num_heads"),
           .post_layer_norm = h.value("post_layer_norm", false),
@@ -57,7 +72,7 @@ Case layer() {
        .zero_gradients = {kZero},
        .stack = true,
        .inputs = inputs,
-       .hyperparameters = [](const Sizes& s) { return hyperparameters(s, 1, true); },
+       .hyperparameters = hyperparameters,
        .build = [](const Build& build,
                    const json& h) { return std::make_unique<PairformerLayer>(build, options(h)); },
        .forward = [](const PairformerLayer& m,
@@ -73,7 +88,7 @@ Case module(const char* name, const char* description, bool again) {
        .zero_gradients = {std::string("layers.0.") + kZero, std::string("layers.1.") + kZero},
        .stack = true,
        .inputs = inputs,
-       .hyperparameters = [](const Sizes& s) { return hyperparameters(s, 2, true); },
+       .hyperparameters = [](const Sizes& s) { return two_blocks(hyperparameters(s)); },
        .build =
            [](const Build& build, const json& h) {
              return std::make_unique<PairformerModule>(build, options(h), h.at("num_blocks"));
@@ -90,7 +105,7 @@ Case noseq_layer() {
        .has_golden = true,
        .stack = true,
        .inputs = pair_inputs,
-       .hyperparameters = [](const Sizes& s) { return hyperparameters(s, 1, false); },
+       .hyperparameters = pair_hyperparameters,
        .build =
            [](const Build& build, const json& h) {
              return std::make_unique<PairformerNoSeqLayer>(build, pair_stack_options(h, "dropout"));
@@ -107,7 +122,7 @@ Case noseq_module() {
        .has_golden = true,
        .stack = true,
        .inputs = pair_inputs,
-       .hyperparameters = [](const Sizes& s) { return hyperparameters(s, 2, false); },
+       .hyperparameters = [](const Sizes& s) { return two_blocks(pair_hyperparameters(s)); },
        .build =
            [](const Build& build, const json& h) {
              return std::make_unique<PairformerNoSeqModule>(build, pair_stack_options(h, "dropout"),
