@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Versions, environments and meshes.
 #include <algorithm>
+#include <tuple>
 
 #include "handles.hpp"
 #include "tessera/mesh/environment.hpp"
@@ -37,8 +38,8 @@ Placements placements_of(int axes, const int* values) {
 }
 
 void give_placements(const Placements& placements, int* axes, int* values) {
-  required(axes, "axes") = static_cast<int>(placements.size());
   required(values, "placements");
+  required(axes, "axes") = static_cast<int>(placements.size());
   std::transform(placements.begin(), placements.end(), values, [](const Placement& p) {
     return is_shard(p) ? std::get<Shard>(p).dim : static_cast<int>(TESSERA_REPLICATE);
   });
@@ -50,9 +51,9 @@ extern "C" {
 
 int tessera_version(int* major, int* minor, int* patch) {
   return guarded(__func__, [&] {
-    required(major, "major") = TESSERA_VERSION_MAJOR;
-    required(minor, "minor") = TESSERA_VERSION_MINOR;
-    required(patch, "patch") = TESSERA_VERSION_PATCH;
+    // Here and below: nothing is written unless everything can be.
+    std::tie(required(major, "major"), required(minor, "minor"), required(patch, "patch")) =
+        std::tuple(TESSERA_VERSION_MAJOR, TESSERA_VERSION_MINOR, TESSERA_VERSION_PATCH);
   });
 }
 
@@ -76,10 +77,7 @@ int tessera_info(char** json) {
 }
 
 int tessera_threads_set(int threads) {
-  return guarded(__func__, [&] {
-    if (threads < 1) c::refuse("threads", "a rank needs at least one thread");
-    set_thread_count(threads);
-  });
+  return guarded(__func__, [&] { set_thread_count(threads); });
 }
 
 int tessera_log_set(void (*callback)(void* context, const char* level, const char* line),
@@ -153,10 +151,9 @@ int tessera_mesh_block(const tessera_mesh* mesh, int axes, const int* placements
     const Shape global = c::sizes("shape", ndim, shape);
     const auto block =
         block_of(global, c::placements_of(axes, placements), view.shape(), view.coordinate());
-    for (std::size_t d = 0; d < block.size(); ++d) {
-      (&required(begin, "begin"))[d] = block[d].begin;
-      (&required(size, "size"))[d] = block[d].size();
-    }
+    for (std::size_t d = 0; d < block.size(); ++d)
+      std::tie((&required(begin, "begin"))[d], (&required(size, "size"))[d]) =
+          std::tuple(block[d].begin, block[d].size());
   });
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The memory ledger, and parity of a layer.
+#include <tuple>
+
 #include "handles.hpp"
 #include "tessera/harness/parity.hpp"
 #include "tessera/harness/report.hpp"
@@ -19,8 +21,7 @@ extern "C" {
 int tessera_memory_total(int64_t* live, int64_t* peak) {
   return guarded(__func__, [&] {
     const MemoryCount total = memory_ledger::total();
-    required(live, "live") = total.live;
-    required(peak, "peak") = total.peak;
+    std::tie(required(live, "live"), required(peak, "peak")) = std::tuple(total.live, total.peak);
   });
 }
 
@@ -50,6 +51,8 @@ int tessera_memory_set_limit(int64_t bytes) {
 int tessera_parity(const tessera_mesh* mesh, const char* layer, const char* size, int dtype,
                    uint64_t seed, int* pass, char** json) {
   return guarded(__func__, [&] {
+    required(pass, "pass");
+    required(json, "json");
     const DeviceMesh& on = checked(mesh, "mesh").mesh;
     const harness::Case& kind = c::case_of(layer);
     const DType type = c::dtype_of(dtype);
@@ -62,7 +65,6 @@ int tessera_parity(const tessera_mesh* mesh, const char* layer, const char* size
     const MeshShape shape{on.size(kDp), on.size(kCp0), on.size(kCp1)};
     const harness::Sizes sizes = harness::sizes_of({.name = named}, shape);
     const harness::CaseResult result = harness::run_parity(kind, sizes, on, {type, seed});
-    required(pass, "pass") = result.pass() ? 1 : 0;
     const ordered_json report = harness::to_json({.command = "tessera_parity",
                                                   .mesh = shape,
                                                   .dtype = type,
@@ -71,6 +73,7 @@ int tessera_parity(const tessera_mesh* mesh, const char* layer, const char* size
                                                   .seed = seed},
                                                  {result});
     c::give_text(json, report.dump());
+    *pass = result.pass() ? 1 : 0;
   });
 }
 
