@@ -10,7 +10,7 @@ template <class Body, class T>
 struct GateElement {
   GateArgs args;
   TESSERA_DEVICE void operator()(std::int64_t element) const {
-    const std::int64_t row = element / args.positions;
+    const std::int64_t row = args.rows > 1 ? element / args.positions : 0;  // divisions are slow
     const std::int64_t p = element - row * args.positions;
     Acc<T> x[3] = {};
     Acc<T> y[3];
