@@ -237,7 +237,7 @@ State Lanes::reduce(State start, std::int64_t count, Add&& add) const {
 
 template <class Body>
 void start(const char*, Grid grid, const RowKernel<Body>& kernel) {
-  driver::enqueue(stream(), [=] {
+  driver::launch(stream(), [=] {
     for (std::int64_t block = 0; block < grid.blocks; ++block)
       for (std::int64_t thread = 0; thread < grid.threads; thread += kernel.width)
         kernel.run({block, grid.blocks, thread, grid.threads}, Lanes(kernel.width));
@@ -245,7 +245,7 @@ void start(const char*, Grid grid, const RowKernel<Body>& kernel) {
 }
 template <class T, class Body>
 void start(const char*, Grid grid, const TileKernel<T, Body>& kernel) {
-  driver::enqueue(stream(), [=] {
+  driver::launch(stream(), [=] {
     Tile<T> tile;
     const auto threads_of = [&](std::int64_t block, auto&& run) {
       for (std::int64_t thread = 0; thread < grid.threads; ++thread)

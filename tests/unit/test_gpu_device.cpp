@@ -10,7 +10,7 @@
 
 #include "support/errors.hpp"
 #include "support/tensors.hpp"
-#include "tessera/runtime/gpu/driver.hpp"
+#include "tessera/runtime/gpu/imitation/driver.hpp"
 #include "tessera/runtime/gpu/imitation/memory.hpp"
 #include "tessera/runtime/info.hpp"
 #include "tessera/runtime/stream.hpp"
@@ -116,6 +116,24 @@ TEST_CASE("operations are in step with a copy before them through make_wait only
     CHECK(max_abs(copied) == (in_step ? 5 : 1));
     arrived.wait();
   }
+}
+
+TEST_CASE("kernels and events are for streams of their device", "[stream]") {
+  namespace driver = gpu_imitation::driver;
+  driver::set_device(0);
+  const auto stream = driver::create_stream();
+  const auto event = driver::create_event();
+  driver::set_device(1);
+  require_error<DeviceError>([&] { driver::launch(stream, [] {}); }, "imitation:0", "imitation:1");
+  require_error<DeviceError>([&] { driver::record(driver::create_event(), stream); }, "imitation:0",
+                             "imitation:1");
+  driver::record(event, stream);  // whatever is current
+  CHECK_FALSE(driver::done(event));
+  // What frees on one device does not disturb work on another.
+  Tensor other = Tensor::full({10}, 1, DType::f32, gpu1);
+  const Tensor t = Tensor::full({10}, 2, DType::f32, gpu0);
+  other = {};
+  CHECK(max_abs(t) == 2);
 }
 
 TEST_CASE("on a CPU every event is done, and copies are", "[stream]") {

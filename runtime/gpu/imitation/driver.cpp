@@ -13,6 +13,7 @@
 #include <mutex>
 #include <utility>
 
+#include "tessera/runtime/error.hpp"
 #include "tessera/runtime/gpu/imitation/memory.hpp"
 #include "tessera/runtime/gpu/imitation/product.hpp"
 #include "tessera/runtime/variables.hpp"
@@ -26,9 +27,11 @@ struct Signal {
   bool asked = false;
 };
 struct StreamObject {
+  int device;
   std::deque<std::function<void()>> work;
 };
 struct EventObject {
+  int device;
   std::shared_ptr<Signal> signal;  // of the last record(); null before
 };
 struct BlasObject {
@@ -65,11 +68,26 @@ bool has_room(std::size_t bytes) {
   return static_cast<std::int64_t>(used + bytes) <= memory_limit();
 }
 
-}  // namespace
-
 void enqueue(Stream stream, std::function<void()> work) {
   std::lock_guard lock(streams());
   stream->work.push_back(std::move(work));
+}
+
+// As CUDA: kernels go to streams of the thread's device, events to streams of their own. Copies and
+// waits may go to any.
+void check_device(const char* call, Stream stream, int device) {
+  if (stream->device == device) return;
+  throw DeviceError({.problem = "the stream belongs to another device",
+                     .operation = call,
+                     .found = fmt::format("a stream of {}:{}", kName, stream->device),
+                     .expected = fmt::format("one of {}:{}", kName, device)});
+}
+
+}  // namespace
+
+void launch(Stream stream, std::function<void()> kernel) {
+  check_device("launch", stream, t_device);
+  enqueue(stream, std::move(kernel));
 }
 
 std::string toolkit() {
@@ -146,7 +164,7 @@ void fill(void* to, int byte, std::size_t bytes) {
 }
 
 Stream create_stream() {
-  return new StreamObject;
+  return new StreamObject{t_device, {}};
 }
 void synchronize(Stream stream) {
   std::lock_guard lock(streams());
@@ -155,11 +173,12 @@ void synchronize(Stream stream) {
 }
 
 Event create_event() {
-  return new EventObject;
+  return new EventObject{t_device, nullptr};
 }
 void record(Event event, Stream stream) {
   event->signal = std::make_shared<Signal>(Signal{stream});
   enqueue(stream, [signal = event->signal] { signal->reached = true; });
+  check_device("record", stream, event->device);
 }
 // "Not yet" once, however long ago the work was started; then it is done.
 bool done(Event event) {
@@ -186,7 +205,7 @@ Blas create_blas(Stream stream) {
 }
 void gemm(Blas blas, const Gemm& product) {
   check_product(product);
-  enqueue(blas->stream, [product] { multiply(product); });
+  launch(blas->stream, [product] { multiply(product); });
 }
 
 }  // namespace tessera::gpu_imitation::driver

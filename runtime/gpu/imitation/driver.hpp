@@ -8,7 +8,7 @@
 
 namespace tessera::gpu_imitation::driver {
 
-// Runs the work when someone waits for the stream, or for an event behind it; never before.
-void enqueue(Stream stream, std::function<void()> work);
+// Starts a kernel: runs when someone waits for the stream, or for an event behind it; never before.
+void launch(Stream stream, std::function<void()> kernel);
 
 }  // namespace tessera::gpu_imitation::driver
