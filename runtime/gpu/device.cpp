@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <initializer_list>
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "tessera/runtime/error.hpp"
@@ -178,7 +180,8 @@ class State final : public Gpu {
   std::shared_ptr<void> allocate(std::int64_t bytes, bool travels) override {
     const std::size_t size = class_of(bytes);
     void* data = obtain(bytes, [&] { return travels ? arena_.take(size) : take_pool(size); });
-    if (travels) return {data, [this, size](void* block) { give(arena_, block, size); }};
+    if (travels)
+      return {data, [this, size](void* block) { give(arena_, block, size, {compute_, copies_}); }};
     return {data, [this, size](void* block) { give_pool(block, size); }};
   }
 
@@ -187,7 +190,7 @@ class State final : public Gpu {
   std::shared_ptr<void> allocate_pinned(std::int64_t bytes) override {
     const std::size_t size = class_of(bytes);
     void* data = obtain(bytes, [&] { return pinned_.take(size); });
-    return {data, [this, size](void* block) { give(pinned_, block, size); }};
+    return {data, [this, size](void* block) { give(pinned_, block, size, {copies_}); }};
   }
 
   void* allocate_scratch(std::size_t bytes) {
@@ -225,9 +228,14 @@ class State final : public Gpu {
     driver::free_async(data, compute_);
   } catch (const Error&) {
   }
-  void give(Blocks& blocks, void* data, std::size_t size) noexcept try {
+  // `users`: the streams whose work may be in flight there. Kernels leave pinned memory alone, and
+  // copy() has waited: so a message that is staged does not wait for what is being computed.
+  void give(Blocks& blocks, void* data, std::size_t size,
+            std::initializer_list<driver::Stream> users) noexcept try {
     driver::set_device(index_);
-    blocks.give(data, size, {mark(compute_), mark(copies_)});
+    Blocks::Marks in_flight;
+    for (const driver::Stream stream : users) in_flight.push_back(mark(stream));
+    blocks.give(data, size, std::move(in_flight));
   } catch (const Error&) {
   }
 
