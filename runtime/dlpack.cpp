@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/runtime/error.hpp"
+#include "tessera/runtime/stream.hpp"
 
 namespace tessera {
 namespace {
@@ -80,11 +81,11 @@ Tensor wrap(const Array& array, std::shared_ptr<void> owner) {
 
 template <class Managed>
 Tensor take(Managed* managed) {
-  require_device(device_of(managed->array.device));
+  const Device device = device_of(managed->array.device);
+  require_device(device);
   wrap(managed->array, nullptr);  // throws before anything is taken over
-  return wrap(managed->array, std::shared_ptr<void>(managed, [](void* taken) {
-                auto* const self = static_cast<Managed*>(taken);
-                if (self->deleter != nullptr) self->deleter(self);
+  return wrap(managed->array, lent(device, [managed] {
+                if (managed->deleter != nullptr) managed->deleter(managed);
               }));
 }
 

@@ -4,8 +4,8 @@
 // Ownership is as DLPack wants it: who has a managed tensor calls its deleter once. from_dlpack()
 // takes that over when it returns: the deleter is called when the last view of the tensor goes. If
 // it throws, the managed tensor is still the caller's. What to_dlpack() returns is the caller's.
-// Devices: cpu and cuda. Work in flight: to_dlpack() returns when all work on the device is done;
-// who hands over a managed tensor has done the same before.
+// Devices: cpu and cuda. Work in flight: to_dlpack() returns when all work on the device is done,
+// and a deleter is called when all is done that uses the memory; so hand over and call yourself.
 #pragma once
 
 #include "tessera/runtime/dlpack_abi.hpp"

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "tessera/runtime/stream.hpp"
 
+#include <utility>
+
 #include "tessera/runtime/check.hpp"
+#include "tessera/runtime/error.hpp"
 #include "tessera/runtime/gpu/device.hpp"
 #include "tessera/runtime/ops.hpp"
 
@@ -60,6 +63,17 @@ Tensor travelling(const Shape& shape, DType dtype, Device device) {
 }
 bool may_travel(const Tensor& tensor) {
   return gpu(tensor.device()).travels(tensor.data());
+}
+
+std::shared_ptr<void> lent(Device device, std::function<void()> release) {
+  const auto end = [device, release = std::move(release)](void*) {
+    try {
+      synchronize(device);
+    } catch (const Error&) {  // a device that is lost uses nothing
+    }
+    release();
+  };
+  return {static_cast<void*>(nullptr), end};
 }
 
 Tensor pinned(const Shape& shape, DType dtype, Device near) {

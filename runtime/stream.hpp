@@ -5,6 +5,7 @@
 // event is done.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "tessera/runtime/tensor.hpp"
@@ -43,6 +44,10 @@ void make_wait(Device device, const Event& event);
 // of purpose `communication` is; this one is not in the ledger.
 Tensor travelling(const Shape& shape, DType dtype, Device device);
 bool may_travel(const Tensor& tensor);
+
+// The owner, for Tensor::wrap(), of memory that someone lends: release() is called when the last
+// view goes, after all work in flight on the device, which may still use the memory.
+std::shared_ptr<void> lent(Device device, std::function<void()> release);
 
 // A tensor in host memory for copy_async() from and to that device; for a CPU plain memory. Like
 // all of the runtime's own buffers it is not in the ledger, whose counts do not depend on the

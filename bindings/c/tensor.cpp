@@ -6,6 +6,7 @@
 #include "handles.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/ops.hpp"
+#include "tessera/runtime/stream.hpp"
 
 using namespace tessera;
 using c::checked;
@@ -39,9 +40,10 @@ Strides global_strides(const Tensor& local, const Shape& global) {
 }
 
 // Calls back when the last view of the caller's memory goes.
-std::shared_ptr<void> owner_of(void (*release)(void*), void* context) {
-  if (release == nullptr) return nullptr;
-  return {static_cast<void*>(nullptr), [release, context](void*) { release(context); }};
+std::shared_ptr<void> owner_of(Device device, void (*release)(void*), void* context) {
+  return lent(device, [release, context] {
+    if (release != nullptr) release(context);
+  });
 }
 
 }  // namespace
@@ -77,8 +79,8 @@ int tessera_tensor_wrap(void* data, int dtype, int ndim, const int64_t* shape,
     const DType type = c::dtype_of(dtype);
     // Throws while the memory is the caller's, who is not told that it is released.
     Tensor::wrap(data, dims, steps, type, where, nullptr);
-    c::give_tensor(tensor,
-                   Tensor::wrap(data, dims, steps, type, where, c::owner_of(release, context)));
+    c::give_tensor(
+        tensor, Tensor::wrap(data, dims, steps, type, where, c::owner_of(where, release, context)));
   });
 }
 

@@ -229,6 +229,34 @@ TEST_CASE("the ledger counts on a GPU what it counts on a CPU", "[memory]") {
     memory_ledger::reset_peak();
     const Tensor a = Tensor::zeros({33, 17}, DType::f64, device);
     const Tensor b = a.transpose(0, 1).clone();
+TEST_CASE("pinned memory waits for copies, and not for operations", "[memory]") {
+  const Tensor t = Tensor::full({7000}, 1, DType::f32, gpu0);
+  const void* address = nullptr;
+  Event copied, computed;
+  {
+    const Tensor host = pinned({7000}, DType::f32, gpu0);
+    address = host.data();
+    copied = copy_async(t, host, record(gpu0));
+    fill(t, 2);
+    computed = record(gpu0);
+  }
+  CHECK(pinned({7000}, DType::f32, gpu0).data() == address);
+  CHECK(copied.done());
+  CHECK_FALSE(computed.done());
+}
+
+TEST_CASE("memory that is lent goes back after the work that uses it", "[memory]") {
+  std::vector<float> theirs(100, 4);
+  const Tensor copied = Tensor::empty({100}, DType::f32, gpu0);
+  {
+    const auto owner = lent(gpu0, [&] { theirs.assign(100, 0); });
+    copy(Tensor::wrap(theirs.data(), {100}, {1}, DType::f32, gpu0, owner), copied);
+    CHECK(theirs[0] == 4);
+  }
+  CHECK(theirs[0] == 0);
+  CHECK(max_abs(copied) == 4);
+}
+
     const Tensor c = Tensor::zeros({33, 33}, DType::f64, device);
     gemm(1, a, b, 0, c);
     { const Tensor d = b.to(DType::f32); }
