@@ -27,10 +27,14 @@ std::string name_of(int index) {
   return fmt::format("{}:{}", driver::kName, index);
 }
 
+std::size_t at_least_one(std::int64_t bytes) {
+  return static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+}
+
 // At least 512 bytes, and eight sizes for each doubling, so that sizes that are nearly the same
 // share their blocks.
 std::size_t class_of(std::int64_t bytes) {
-  const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  const std::size_t wanted = at_least_one(bytes);
   const std::size_t unit = std::max<std::size_t>(512, std::bit_floor(wanted) / 8);
   return (wanted + unit - 1) / unit * unit;
 }
@@ -178,7 +182,8 @@ class State final : public Gpu {
   }
 
   std::shared_ptr<void> allocate(std::int64_t bytes, bool travels) override {
-    const std::size_t size = class_of(bytes);
+    // The pool cuts and joins blocks by itself: there a class would waste up to an eighth.
+    const std::size_t size = travels ? class_of(bytes) : at_least_one(bytes);
     void* data = obtain(bytes, [&] { return travels ? arena_.take(size) : take_pool(size); });
     if (travels)
       return {data, [this, size](void* block) { give(arena_, block, size, {compute_, copies_}); }};

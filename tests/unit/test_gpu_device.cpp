@@ -195,6 +195,13 @@ TEST_CASE("the pool gives a block again in the order of its stream", "[memory]")
   CHECK(max_abs(next) == 2);
 }
 
+TEST_CASE("the pool gives no more than was asked for, but for the alignment", "[memory]") {
+  synchronize(gpu0);
+  const std::int64_t before = free_bytes();
+  const Tensor t = Tensor::empty({1100000}, DType::boolean, gpu0);
+  CHECK(before - free_bytes() < 1100000 + 512);
+}
+
 TEST_CASE("memory that travels is not the pool's, and is idle when it is handed out", "[memory]") {
   const Tensor host = pinned({1000}, DType::f32, gpu0);
   const void* address = nullptr;
