@@ -167,9 +167,8 @@ class State final : public Gpu {
       : index_(index),
         compute_(driver::create_stream()),
         copies_(driver::create_stream()),
-        blas_(driver::create_blas(compute_)) {
-    driver::keep_pool();
-  }
+        blas_(driver::create_blas(compute_)),
+        pool_(driver::create_pool()) {}
 
   driver::Stream compute() const { return compute_; }
   driver::Blas blas() const { return blas_; }
@@ -221,7 +220,7 @@ class State final : public Gpu {
   MarkPtr mark(driver::Stream stream) { return std::make_shared<Recorded>(events_, stream); }
 
   void* take_pool(std::size_t size) {
-    void* data = driver::allocate_async(size, compute_);
+    void* data = driver::allocate_async(pool_, size, compute_);
     if (data != nullptr && driver::kPoisons) driver::fill_async(data, kNaN, size, compute_);
     return data;
   }
@@ -251,7 +250,7 @@ class State final : public Gpu {
     synchronize();
     arena_.release_used();
     pinned_.release_used();
-    driver::trim_pool();
+    driver::trim(pool_);
     if (void* data = take()) return data;
     const GpuInfo now = driver::info();
     out_of_memory(fmt::format("{} refused {} bytes: {} of its {} are free", name_of(index_), bytes,
@@ -263,6 +262,7 @@ class State final : public Gpu {
   driver::Stream compute_;
   driver::Stream copies_;
   driver::Blas blas_;
+  driver::Pool pool_;
   Events events_;
   Blocks arena_{driver::allocate, driver::free};
   Blocks pinned_{driver::allocate_pinned, driver::free_pinned};

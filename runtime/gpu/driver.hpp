@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The calls in which the kinds of GPU differ: cuda/driver.cu passes them on, imitation/driver.cpp
-// imitates them. A call that fails throws DeviceError with its name, code and device, unless it is
-// documented otherwise. Calls that free are silent: they may run when the process ends.
+// imitates them. A call that fails throws DeviceError (OutOfMemoryError for want of memory) with
+// its name, code and device, unless it is documented otherwise. Calls that free are silent: they
+// may run when the process ends.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +21,11 @@ namespace tessera::TESSERA_GPU_NAMESPACE::driver {
 struct StreamObject;
 struct EventObject;
 struct BlasObject;
+struct PoolObject;
 using Stream = StreamObject*;  // in order, and never in step with another one unless told to wait
 using Event = EventObject*;
 using Blas = BlasObject*;
+using Pool = PoolObject*;  // keeps what is freed
 
 extern const char* const kName;  // "cuda"
 extern const char* const kHint;  // what to do if a device is not there
@@ -39,10 +42,10 @@ std::string identity(int index);  // GpuInfo::identity, without making use of th
 // Memory. Null if there is none left.
 void* allocate(std::size_t bytes);  // belongs to no stream
 void free(void* data) noexcept;
-void* allocate_async(std::size_t bytes, Stream stream);
+Pool create_pool();  // of the current device, and nobody else's
+void* allocate_async(Pool pool, std::size_t bytes, Stream stream);
 void free_async(void* data, Stream stream) noexcept;
-void keep_pool();  // the pool of the current device keeps what is freed ...
-void trim_pool();  // ... and gives it back
+void trim(Pool pool);  // gives back what it keeps
 void* allocate_pinned(std::size_t bytes);
 void free_pinned(void* data) noexcept;
 
@@ -54,7 +57,6 @@ void fill(void* to, int byte, std::size_t bytes);  // now, whatever the streams 
 Stream create_stream();
 void synchronize(Stream stream);
 Event create_event();
-void destroy(Event event) noexcept;
 void record(Event event, Stream stream);
 bool done(Event event);
 void wait(Event event);

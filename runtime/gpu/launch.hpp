@@ -191,15 +191,23 @@ __global__ void __launch_bounds__(kMostThreads, kBlocksAtOnce)
   }
 }
 
+// The status is that of this launch: cudaGetLastError() would also give what an MPI or the caller
+// left behind, such as the "not ready" of an event.
+template <class Kernel>
+void launch(const char* name, Grid grid, void (*run)(Kernel), const Kernel& kernel) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid.blocks;
+  config.blockDim = grid.threads;
+  config.stream = reinterpret_cast<cudaStream_t>(stream());
+  check(cudaLaunchKernelEx(&config, run, kernel), name);
+}
 template <class Body>
 void start(const char* name, Grid grid, const RowKernel<Body>& kernel) {
-  run_rows<<<grid.blocks, grid.threads, 0, reinterpret_cast<cudaStream_t>(stream())>>>(kernel);
-  check(cudaGetLastError(), name);
+  launch(name, grid, run_rows<Body>, kernel);
 }
 template <class T, class Body>
 void start(const char* name, Grid grid, const TileKernel<T, Body>& kernel) {
-  run_tiles<<<grid.blocks, grid.threads, 0, reinterpret_cast<cudaStream_t>(stream())>>>(kernel);
-  check(cudaGetLastError(), name);
+  launch(name, grid, run_tiles<T, Body>, kernel);
 }
 
 #else  // the imitation

@@ -6,7 +6,8 @@
 
 namespace tessera::gpu_cuda {
 
-// Throws DeviceError with the name of the call, the code that it returned and the device.
+// Throws DeviceError, or OutOfMemoryError, with the name of the call, the code that it returned and
+// the device.
 void check(cudaError_t status, const char* call);
 void check(cublasStatus_t status, const char* call);
 

@@ -7,6 +7,7 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/gpu/cuda/check.cuh"
@@ -14,25 +15,30 @@
 namespace tessera::gpu_cuda {
 namespace {
 
-[[noreturn]] void fail(const char* call, const char* text, const char* name, int code) {
+[[noreturn]] void fail(const char* call, const char* text, const char* name, int code,
+                       bool out_of_memory) {
+  cudaGetLastError();  // forgets what is reported here, for whoever asks later
   int device = -1;
   if (cudaGetDevice(&device) != cudaSuccess) device = -1;
-  throw DeviceError({.problem = std::string(call) + " failed: " + text,
-                     .operation = call,
-                     .found = std::string(name) + " (" + std::to_string(code) +
-                              ") on cuda:" + std::to_string(device)});
+  ErrorFacts facts{.problem = std::string(call) + " failed: " + text,
+                   .operation = call,
+                   .found = std::string(name) + " (" + std::to_string(code) +
+                            ") on cuda:" + std::to_string(device)};
+  if (out_of_memory) throw OutOfMemoryError(std::move(facts));
+  throw DeviceError(std::move(facts));
 }
 
 }  // namespace
 
 void check(cudaError_t status, const char* call) {
   if (status != cudaSuccess)
-    fail(call, cudaGetErrorString(status), cudaGetErrorName(status), static_cast<int>(status));
+    fail(call, cudaGetErrorString(status), cudaGetErrorName(status), static_cast<int>(status),
+         status == cudaErrorMemoryAllocation);
 }
 void check(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS)
-    fail(call, cublasGetStatusString(status), cublasGetStatusName(status),
-         static_cast<int>(status));
+    fail(call, cublasGetStatusString(status), cublasGetStatusName(status), static_cast<int>(status),
+         status == CUBLAS_STATUS_ALLOC_FAILED);
 }
 
 namespace driver {
@@ -57,21 +63,23 @@ cudaStream_t native(Stream stream) {
 cudaEvent_t native(Event event) {
   return reinterpret_cast<cudaEvent_t>(event);
 }
+cudaMemPool_t native(Pool pool) {
+  return reinterpret_cast<cudaMemPool_t>(pool);
+}
+
+// Of this call only: nobody who asks for the last error may find it.
+void forget(cudaError_t status) {
+  if (status != cudaSuccess) cudaGetLastError();
+}
 
 // Null if the memory is not there; other errors are thrown.
 void* unless_refused(void* data, cudaError_t status, const char* call) {
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // forgets it
+    forget(status);
     return nullptr;
   }
   check(status, call);
   return data;
-}
-
-cudaMemPool_t pool() {
-  cudaMemPool_t pool = nullptr;
-  check(cudaDeviceGetDefaultMemPool(&pool, current_device()), "cudaDeviceGetDefaultMemPool");
-  return pool;
 }
 
 int attribute(cudaDeviceAttr which) {
@@ -168,23 +176,31 @@ void* allocate(std::size_t bytes) {
   return unless_refused(data, status, "cudaMalloc");
 }
 void free(void* data) noexcept {
-  cudaFree(data);
+  forget(cudaFree(data));
 }
-void* allocate_async(std::size_t bytes, Stream stream) {
+// Not the device's default pool: how much that one keeps is up to the program around us.
+Pool create_pool() {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = current_device();
+  cudaMemPool_t pool = nullptr;
+  check(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate");
+  std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();
+  check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep),
+        "cudaMemPoolSetAttribute");
+  return reinterpret_cast<Pool>(pool);
+}
+void* allocate_async(Pool pool, std::size_t bytes, Stream stream) {
   void* data = nullptr;
-  const cudaError_t status = cudaMallocAsync(&data, bytes, native(stream));
-  return unless_refused(data, status, "cudaMallocAsync");
+  const cudaError_t status = cudaMallocFromPoolAsync(&data, bytes, native(pool), native(stream));
+  return unless_refused(data, status, "cudaMallocFromPoolAsync");
 }
 void free_async(void* data, Stream stream) noexcept {
-  cudaFreeAsync(data, native(stream));
+  forget(cudaFreeAsync(data, native(stream)));
 }
-void keep_pool() {
-  std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();
-  check(cudaMemPoolSetAttribute(pool(), cudaMemPoolAttrReleaseThreshold, &keep),
-        "cudaMemPoolSetAttribute");
-}
-void trim_pool() {
-  check(cudaMemPoolTrimTo(pool(), 0), "cudaMemPoolTrimTo");
+void trim(Pool pool) {
+  check(cudaMemPoolTrimTo(native(pool), 0), "cudaMemPoolTrimTo");
 }
 void* allocate_pinned(std::size_t bytes) {
   void* data = nullptr;
@@ -192,7 +208,7 @@ void* allocate_pinned(std::size_t bytes) {
   return unless_refused(data, status, "cudaMallocHost");
 }
 void free_pinned(void* data) noexcept {
-  cudaFreeHost(data);
+  forget(cudaFreeHost(data));
 }
 
 void copy_async(void* to, const void* from, std::size_t bytes, Stream stream) {
@@ -225,7 +241,7 @@ void record(Event event, Stream stream) {
 bool done(Event event) {
   const cudaError_t status = cudaEventQuery(native(event));
   if (status == cudaErrorNotReady) {
-    cudaGetLastError();  // forgets it
+    forget(status);
     return false;
   }
   check(status, "cudaEventQuery");

@@ -135,16 +135,18 @@ void* allocate(std::size_t bytes) {
 void free(void* data) noexcept {
   plain_memory(t_device).give(data);
 }
+Pool create_pool() {
+  return nullptr;
+}
 // Blocks go and come in the order of the calls, which is the order of the work of the one stream
 // that uses them.
-void* allocate_async(std::size_t bytes, Stream) {
+void* allocate_async(Pool, std::size_t bytes, Stream) {
   return has_room(bytes) ? pool_memory(t_device).take(bytes) : nullptr;
 }
 void free_async(void* data, Stream) noexcept {
   pool_memory(t_device).give(data);
 }
-void keep_pool() {}
-void trim_pool() {}
+void trim(Pool) {}
 void* allocate_pinned(std::size_t bytes) {
   return std::aligned_alloc(512, (bytes + 511) / 512 * 512);
 }
@@ -176,9 +178,9 @@ Event create_event() {
   return new EventObject{t_device, nullptr};
 }
 void record(Event event, Stream stream) {
+  check_device("record", stream, event->device);
   event->signal = std::make_shared<Signal>(Signal{stream});
   enqueue(stream, [signal = event->signal] { signal->reached = true; });
-  check_device("record", stream, event->device);
 }
 // "Not yet" once, however long ago the work was started; then it is done.
 bool done(Event event) {
