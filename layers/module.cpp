@@ -31,7 +31,7 @@ void fill_truncated_normal(const Tensor& t, RandomStream stream, double deviatio
       result[k] = draw * deviation / kTruncatedDeviation;
       break;
     }
-  copy(Tensor::from_values(t.shape(), result, t.dtype()).to(t.device()), t);
+  copy(Tensor::from_values(t.shape(), result, t.dtype()), t);
 }
 
 void initialize_value(const Tensor& t, Init init, RandomStream stream) {

@@ -9,6 +9,7 @@
 #include "tessera/runtime/kernels/dispatch.hpp"
 #include "tessera/runtime/ops.hpp"
 #include "tessera/runtime/parallel.hpp"
+#include "tessera/runtime/stream.hpp"
 
 namespace tessera {
 namespace {
@@ -129,8 +130,7 @@ void gemm(double alpha, const Tensor& a, const Tensor& b, double beta, const Ten
               GemmArgs own = args;
               Tensor workspace;
               if (converts) {
-                PurposeScope purpose(Purpose::workspace);
-                workspace = Tensor::empty({workspace_floats(args)}, DType::f32);
+                workspace = scratch({workspace_floats(args)}, DType::f32, cpu_device);
                 own.workspace = workspace.host_data<float>();
               }
               table.gemm(own, {begin, end});

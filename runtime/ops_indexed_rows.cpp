@@ -10,6 +10,7 @@
 #include "tessera/runtime/kernels/dispatch.hpp"
 #include "tessera/runtime/ops.hpp"
 #include "tessera/runtime/parallel.hpp"
+#include "tessera/runtime/stream.hpp"
 
 namespace tessera {
 namespace {
@@ -93,7 +94,7 @@ void scatter_add_rows(const Tensor& src, const Tensor& index, const Tensor& out)
 
 Tensor arange(std::int64_t n, Device device) {
   if (device.kind == DeviceKind::meta) return Tensor::empty({n}, DType::i64, device);
-  const Tensor values = Tensor::empty({n}, DType::i64);
+  const Tensor values = staging({n}, DType::i64, device);
   auto* first = values.host_data<std::int64_t>();
   std::iota(first, first + n, std::int64_t{0});
   return values.to(device);

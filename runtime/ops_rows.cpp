@@ -9,6 +9,7 @@
 #include "tessera/runtime/mixed.hpp"
 #include "tessera/runtime/ops.hpp"
 #include "tessera/runtime/parallel.hpp"
+#include "tessera/runtime/stream.hpp"
 
 namespace tessera {
 namespace {
@@ -95,12 +96,9 @@ void sum_over_rows(Device device, std::int64_t rows, std::initializer_list<Tenso
   }
   const std::int64_t blocks = (rows + block - 1) / block;
   const Tensor& first = *sums.begin();
-  Tensor partial;
-  {
-    PurposeScope workspace(Purpose::workspace);
-    partial = Tensor::zeros({blocks, static_cast<std::int64_t>(sums.size()), first.size(0)},
-                            first.dtype(), device);
-  }
+  const Tensor partial = scratch({blocks, static_cast<std::int64_t>(sums.size()), first.size(0)},
+                                 first.dtype(), device);
+  fill(partial, 0);
   run_lanes(device, blocks, 1, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t b = begin; b < end; ++b) {
       std::vector<void*> own;

@@ -76,11 +76,13 @@ std::shared_ptr<void> lent(Device device, std::function<void()> release) {
   return {static_cast<void*>(nullptr), end};
 }
 
+Tensor scratch(const Shape& shape, DType dtype, Device device) {
+  return unbooked(shape, dtype, device, detail::allocate(device, bytes_of(shape, dtype)));
+}
+
 Tensor pinned(const Shape& shape, DType dtype, Device near) {
-  const std::int64_t bytes = bytes_of(shape, dtype);
-  return unbooked(
-      shape, dtype, cpu_device,
-      is_gpu(near) ? gpu(near).allocate_pinned(bytes) : detail::allocate(cpu_device, bytes));
+  if (!is_gpu(near)) return scratch(shape, dtype, cpu_device);
+  return unbooked(shape, dtype, cpu_device, gpu(near).allocate_pinned(bytes_of(shape, dtype)));
 }
 
 Tensor staging(const Shape& shape, DType dtype, Device to) {

@@ -49,9 +49,11 @@ bool may_travel(const Tensor& tensor);
 // view goes, after all work in flight on the device, which may still use the memory.
 std::shared_ptr<void> lent(Device device, std::function<void()> release);
 
-// A tensor in host memory for copy_async() from and to that device; for a CPU plain memory. Like
-// all of the runtime's own buffers it is not in the ledger, whose counts do not depend on the
-// device. What is freed is used again once copies in flight are done.
+// A tensor that a kernel of one device works in and others do not need. Like all of the runtime's
+// own buffers it is not in the ledger, whose counts do not depend on the device.
+Tensor scratch(const Shape& shape, DType dtype, Device device);
+// A tensor in host memory for copy_async() from and to that device, not in the ledger either; for a
+// CPU plain memory. What is freed is used again once copies in flight are done.
 Tensor pinned(const Shape& shape, DType dtype, Device near);
 // A tensor on the host whose values are made for a device. Only what to(device) returns is in the
 // ledger: for a CPU this tensor itself, else the copy.

@@ -16,7 +16,6 @@ struct Workspace {
   Tensor xh, u, w, dh, dxh;
   Workspace(std::int64_t rows, std::int64_t dim, std::int64_t hidden, DType operand, DType acc,
             Device device, bool backward) {
-    const PurposeScope purpose(Purpose::workspace);
     xh = Tensor::empty({rows, dim}, operand, device);
     u = Tensor::empty({rows, hidden}, acc, device);
     w = Tensor::empty({rows, hidden}, acc, device);
@@ -45,6 +44,7 @@ Tensor transition_forward(const Tensor& x, const TransitionWeights& weights, con
   const std::int64_t rows = rows_per_chunk(x, dim, hidden);
 
   run_lanes(x.device(), x.size(0), rows, [&](std::int64_t begin, std::int64_t end, int) {
+    const PurposeScope purpose(Purpose::workspace);
     const Workspace ws(rows, dim, hidden, dtype, acc, x.device(), false);
     for_each_chunk(begin, end, x.size(0), rows, [&](const Chunk& c) {
       const Tensor xh = ws.xh.narrow(0, 0, c.length);
@@ -79,6 +79,7 @@ TransitionGradients transition_backward(const Tensor& dy, const Tensor& x,
   const LaneSums sums(x.device(), acc, {{dim}, {dim}, w.fc1.shape(), w.fc2.shape(), w.fc3.shape()});
 
   run_lanes(x.device(), x.size(0), rows, [&](std::int64_t begin, std::int64_t end, int lane) {
+    const PurposeScope purpose(Purpose::workspace);
     const Workspace ws(rows, dim, hidden, dtype, acc, x.device(), true);
     for_each_chunk(begin, end, x.size(0), rows, [&](const Chunk& c) {
       const auto part = [&](const Tensor& t) { return t.narrow(0, c.flat, c.length); };

@@ -370,8 +370,8 @@ Var shardwise_offset(const Var& x, int dim, double offset) {
                      .operation = ShardwiseOffset::name,
                      .tensor = "x",
                      .found = fmt::format("{} for {}", offset, x.value().describe())});
-  return shardwise_offset(
-      x, dim, Tensor::full(Shape(static_cast<std::size_t>(x.value().ndim()), 1), offset, dtype));
+  const Shape one(static_cast<std::size_t>(x.value().ndim()), 1);
+  return shardwise_offset(x, dim, Tensor::full(one, offset, dtype, x.value().local().device()));
 }
 
 Var shardwise_offset(const Var& x, int dim, const Tensor& offset) {

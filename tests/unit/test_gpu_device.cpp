@@ -267,6 +267,8 @@ TEST_CASE("the ledger counts on a GPU what it counts on a CPU", "[memory]") {
     const Tensor c = Tensor::zeros({33, 33}, DType::f64, device);
     gemm(1, a, b, 0, c);
     { const Tensor d = b.to(DType::f32); }
+    gemm(1, a.to(DType::bf16), b.to(DType::bf16), 0, c.to(DType::f32));
+    arange(10000, device);
     a.relabel(Purpose::saved);
     const auto entries = memory_ledger::entries();
     return std::vector<std::int64_t>{memory_ledger::total().live - before,
