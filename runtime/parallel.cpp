@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -194,12 +195,32 @@ void run_lanes(Device device, std::int64_t count, std::int64_t grain,
     if (error) std::rethrow_exception(error);
 }
 
-std::int64_t chunk_rows(Device device, std::int64_t bytes_per_row) {
+namespace {
+
+std::atomic<std::int64_t> chosen_chunk_bytes{0};
+
+std::int64_t chunk_bytes(Device device) {
   static const std::int64_t half_l2 = [] {
     const std::int64_t l2 = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
     return (l2 > 0 ? l2 : std::int64_t{1} << 20) / 2;
   }();
-  const std::int64_t bytes = is_gpu(device) ? std::int64_t{256} << 20 : half_l2;
+  if (const std::int64_t chosen = chosen_chunk_bytes.load(); chosen != 0) return chosen;
+  return is_gpu(device) ? std::int64_t{256} << 20 : half_l2;
+}
+
+}  // namespace
+
+void set_chunk_bytes(std::int64_t bytes) {
+  if (bytes < 0)
+    throw UsageError({.problem = "negative size",
+                      .operation = "set_chunk_bytes",
+                      .found = fmt::format("{}", bytes),
+                      .expected = "bytes, or 0 for the default"});
+  chosen_chunk_bytes = bytes;
+}
+
+std::int64_t chunk_rows(Device device, std::int64_t bytes_per_row) {
+  const std::int64_t bytes = chunk_bytes(device);
   return std::max<std::int64_t>(bytes / std::max<std::int64_t>(bytes_per_row, 1) / 16 * 16, 16);
 }
 

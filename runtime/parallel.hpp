@@ -31,5 +31,6 @@ bool inside_lane();  // operations called from a lane do not start threads of th
 // Rows that a chunked block function handles at a time, if each needs `bytes_per_row` of workspace:
 // what fits half of a core's L2 on a CPU (a multiple of 16, at least 16), a large share on a GPU.
 std::int64_t chunk_rows(Device device, std::int64_t bytes_per_row);
+void set_chunk_bytes(std::int64_t bytes);  // instead of either, on every device; 0: as above
 
 }  // namespace tessera

@@ -221,6 +221,7 @@ Run add_parity(CLI::App& app) {
   app.add_option("--golden", o->golden, "folder of golden files, or one file");
   add_size_options(app, o->sizes);
   add_group_option(app);
+  add_chunk_option(app);
   app.add_option("--seed", o->seed, "of random problems")->capture_default_str();
   app.add_option(
          "--tolerance", o->tolerance,

@@ -11,6 +11,7 @@
 #include "tessera/mesh/gpu_binding.hpp"
 #include "tessera/runtime/error.hpp"
 #include "tessera/runtime/info.hpp"
+#include "tessera/runtime/parallel.hpp"
 #include "tessera/runtime/tf32.hpp"
 
 namespace tessera::tools {
@@ -97,6 +98,14 @@ void add_group_option(CLI::App& app) {
          [](const std::int64_t& bytes) { set_group_limits({.bytes = bytes, .most = 1 << 20}); },
          "groups of large tiles in rings: bytes of each, as many as it takes (default: 1 MiB, at "
          "most 8)")
+      ->check(CLI::PositiveNumber);
+}
+
+void add_chunk_option(CLI::App& app) {
+  app.add_option_function<std::int64_t>(
+         "--chunk-bytes", [](const std::int64_t& bytes) { set_chunk_bytes(bytes); },
+         "chunks of block functions: bytes of workspace of each (default: half of a core's L2, 256 "
+         "MiB on a GPU)")
       ->check(CLI::PositiveNumber);
 }
 

@@ -30,6 +30,7 @@ Run add_report(CLI::App& app);
 // --size, --tokens, --channels, --batch, --msa.
 void add_size_options(CLI::App& app, harness::SizeOptions& sizes);
 void add_group_option(CLI::App& app);
+void add_chunk_option(CLI::App& app);
 
 // --device, --oversubscribe-gpus. On a GPU without an index each rank takes one of its own.
 struct DeviceOptions {

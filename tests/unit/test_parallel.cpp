@@ -153,3 +153,14 @@ TEST_CASE("a rank has at least one thread, chunks at least 16 rows") {
   CHECK(chunk_rows(cpu_device, 512) % 16 == 0);
   CHECK(chunk_rows(cpu_device, 512) > chunk_rows(cpu_device, 4096));
 }
+
+TEST_CASE("chunks of a given size are the same on every device") {
+  const Device gpu{DeviceKind::imitation, 0};
+  CHECK(chunk_rows(gpu, 512) > chunk_rows(cpu_device, 512));
+  set_chunk_bytes(1 << 16);
+  CHECK(chunk_rows(cpu_device, 512) == 128);
+  CHECK(chunk_rows(gpu, 512) == 128);
+  set_chunk_bytes(0);
+  CHECK(chunk_rows(gpu, 512) > chunk_rows(cpu_device, 512));
+  require_error<UsageError>([] { set_chunk_bytes(-1); }, "set_chunk_bytes", "-1");
+}
