@@ -10,12 +10,15 @@ namespace {
 
 using Texts = std::map<std::string, std::string>;
 
-// What the functions of the layer keep after forward, by purpose and module path.
+// What the functions of the layer keep after forward and take at most, by purpose and module path.
 Texts memory_of(const CaseResult& r) {
   Texts all;
-  for (const MemoryEntry& e : r.memory)
-    if (e.scope.starts_with(r.name + ".") && e.live != 0)
-      all[fmt::format("{} of {}", name_of(e.purpose), e.scope)] = fmt::format("{} bytes", e.live);
+  for (const MemoryEntry& e : r.memory) {
+    if (!e.scope.starts_with(r.name + ".")) continue;
+    const std::string name = fmt::format("{} of {}", name_of(e.purpose), e.scope);
+    if (e.live != 0) all[name] = fmt::format("{} bytes", e.live);
+    if (e.purpose != Purpose::workspace) all["peak: " + name] = fmt::format("{} bytes", e.peak);
+  }
   return all;
 }
 

@@ -9,9 +9,9 @@
 
 namespace tessera::harness {
 
-// What the functions of a layer keep and send does not depend on the device: bytes after forward by
-// module path and purpose, and messages by operation and axis. Peaks do by a little: drawn numbers
-// and indices are made on the host, and kernels differ in workspace. Empty if they agree.
+// What the functions of a layer keep, take and send does not depend on the device: bytes after
+// forward and peaks by module path and purpose, and messages by operation and axis. Only peaks of
+// workspace do, whose chunks fit each device and its threads. Empty if they agree.
 std::vector<std::string> compare_ledgers(const CaseResult& found, const CaseResult& expected);
 
 }  // namespace tessera::harness
