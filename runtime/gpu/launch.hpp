@@ -128,26 +128,27 @@ TESSERA_DEVICE void Lanes::once(Body&& body) const {
   if (lane_ == 0) body();
 }
 
-// The state of the lane `step` further in the warp, or of the first of `lanes`.
-template <class State>
-struct Words {
+// A state with shuffle() applied to each of its words. By memcpy: nvcc 12 has no bit casts of types
+// that depend on a parameter.
+template <class State, class Shuffle>
+TESSERA_DEVICE State shuffled(const State& own, Shuffle&& shuffle) {
   static_assert(sizeof(State) % sizeof(unsigned) == 0);
-  static constexpr int count = sizeof(State) / sizeof(unsigned);
-  unsigned word[count];
-};
+  unsigned words[sizeof(State) / sizeof(unsigned)];
+  memcpy(words, &own, sizeof(State));
+#pragma unroll
+  for (unsigned& word : words) word = shuffle(word);
+  State other = own;
+  memcpy(&other, words, sizeof(State));
+  return other;
+}
+// The state of the lane `step` further in the warp, or of the first of them.
 template <class State>
 TESSERA_DEVICE State from_lane_below(const State& own, int step) {
-  auto words = __builtin_bit_cast(Words<State>, own);
-#pragma unroll
-  for (unsigned& word : words.word) word = __shfl_down_sync(~0u, word, step);
-  return __builtin_bit_cast(State, words);
+  return shuffled(own, [=](unsigned word) { return __shfl_down_sync(~0u, word, step); });
 }
 template <class State>
 TESSERA_DEVICE State from_first_lane(const State& own) {
-  auto words = __builtin_bit_cast(Words<State>, own);
-#pragma unroll
-  for (unsigned& word : words.word) word = __shfl_sync(~0u, word, 0);
-  return __builtin_bit_cast(State, words);
+  return shuffled(own, [](unsigned word) { return __shfl_sync(~0u, word, 0); });
 }
 
 template <class State, class Add>
