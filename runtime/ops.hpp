@@ -80,7 +80,7 @@ void fold(Fold op, const Tensor& x, const std::vector<int>& dims, const Tensor& 
 
 // out[k, :] = src[index[k], :], zero where index[k] < 0. src [R, F], index [K] i64, out [K, F];
 // unit stride in the last dim of src and out, which have one dtype. An index >= R is the caller's
-// mistake: RangeError on a CPU.
+// mistake: RangeError on a CPU, where values can be seen; NaN or a number of all bits on a GPU.
 void gather_rows(const Tensor& src, const Tensor& index, const Tensor& out);
 // out[index[k], :] += src[k, :] where index[k] >= 0, in ascending k. src [K, F], out [R, F] as
 // above, but src of any floating dtype and out in f64 or f32.

@@ -52,6 +52,7 @@ IndexedRowsArgs indexed_rows_args(const char* operation, const Tensor& index, ch
   args.out_dtype = out.tensor.dtype();
   args.features = src.tensor.size(1);
   args.count = index.size(0);
+  args.rows = chosen.tensor.size(0);
   args.index = static_cast<const std::int64_t*>(index.data());
   args.index_stride = index.strides()[0];
   args.src = src.tensor.data();

@@ -79,7 +79,7 @@ else
   step bench 60 "$build/tools/tessera" bench layer --device cuda --dtype bf16 --tokens 512 \
     --product 4096 --case 'triangle_*' --case transition --case outer_product_mean
   if has compute-sanitizer; then
-    step sanitizer 120 "${tests[@]}" -L sanitizer
+    step sanitizer 240 "${tests[@]}" -L sanitizer
   else
     skip sanitizer "compute-sanitizer is not installed"
   fi

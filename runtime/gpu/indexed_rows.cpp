@@ -12,9 +12,11 @@ struct GatherRow {
   IndexedRowsArgs args;
   TESSERA_DEVICE void operator()(std::int64_t k, const Lanes& lanes) const {
     const std::int64_t row = args.index[k * args.index_stride];
-    const U* from = static_cast<const U*>(args.src) + (row < 0 ? 0 : row) * args.src_stride;
+    const bool chosen = row >= 0 && row < args.rows;
+    const U* from = static_cast<const U*>(args.src) + (chosen ? row : 0) * args.src_stride;
     U* to = static_cast<U*>(args.out) + k * args.out_stride;
-    lanes.each(args.features, [&](std::int64_t f) { to[f] = row < 0 ? U(0) : from[f]; });
+    const U instead = row < 0 ? U(0) : static_cast<U>(~U(0));  // all bits: NaN
+    lanes.each(args.features, [&](std::int64_t f) { to[f] = chosen ? from[f] : instead; });
   }
 };
 

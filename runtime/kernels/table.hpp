@@ -191,6 +191,7 @@ struct IndexedRowsArgs {
   DType out_dtype;
   std::int64_t features;
   std::int64_t count;
+  std::int64_t rows;  // that an index may choose
   const std::int64_t* index;
   std::int64_t index_stride;
   const void* src;

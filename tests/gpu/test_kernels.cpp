@@ -352,6 +352,20 @@ TEST_CASE("rows by an index") {
     }
 }
 
+TEST_CASE("a row that is not there reads as NaN, and its neighbours as they are") {
+  const Device device = test_device();
+  const Tensor index =
+      Tensor::from_values({3}, std::vector<double>{1, 2, 0}, DType::i64).to(device);
+  const Tensor out = Tensor::zeros({3, 33}, DType::f32, device);
+  gather_rows(Tensor::full({2, 33}, 5, DType::f32, device), index, out);
+  const Tensor found = out.to(cpu_device);
+  for (int f = 0; f < 33; ++f) {
+    CHECK(found.host_data<float>()[f] == 5);
+    CHECK(std::isnan(found.host_data<float>()[33 + f]));
+    CHECK(found.host_data<float>()[66 + f] == 5);
+  }
+}
+
 // --- Layer norm.
 
 struct LayerNormCase {

@@ -55,7 +55,6 @@ class Tessera(CMakePackage, CudaPackage):
             self.define_from_variant("TESSERA_TESTS", "tests"),
             self.define_from_variant("BUILD_SHARED_LIBS", "shared"),
             self.define("TESSERA_TEST_HOOKS", False),
-            self.define("TESSERA_WERROR", False),
         ]
         if self.spec.satisfies("+cuda"):
             args.append(
