@@ -116,6 +116,25 @@ int threads_for_this_rank() {
   return std::max(1, CPU_COUNT(&mask) / ranks);
 }
 
+// One that is wrong on one rank is an error on all of them, or the others would wait for it.
+void check_threads_variable() {
+  std::exception_ptr refused;
+  try {
+    thread_count();
+  } catch (const UsageError&) {
+    refused = std::current_exception();
+  }
+  int own = world_size();
+  if (refused) MPI_Comm_rank(MPI_COMM_WORLD, &own);
+  int first = own;
+  MPI_Allreduce(&own, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+  if (refused) std::rethrow_exception(refused);
+  if (first < world_size())
+    throw UsageError({.problem = fmt::format("rank {} has a value that it cannot have", first),
+                      .operation = "TESSERA_THREADS",
+                      .expected = "a number of threads on all ranks"});
+}
+
 const char* name_of_level(int level) {
   switch (level) {
     case MPI_THREAD_SINGLE:
@@ -169,12 +188,13 @@ Environment::Environment(int& argc, char**& argv) : state_(std::make_unique<Stat
   }
   try {
     check_launch();
+    check_threads_variable();
     state_->default_threads = set_default_thread_count(threads_for_this_rank());
     const MPI_Comm world = MPI_COMM_WORLD;
     state_->world = Communicator::duplicate(&world);
     log_line(LogLevel::info, fmt::format("{}, {} rank(s), threads {}, {} per rank", library(),
                                          world_size(), mpi_info().thread_level, thread_count()));
-  } catch (const InitError&) {
+  } catch (const Error&) {  // on all ranks
     if (state_->owns_mpi) MPI_Finalize();
     throw;
   }

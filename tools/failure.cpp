@@ -15,6 +15,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -155,7 +156,8 @@ int agree_on_failure(const Communicator& world, const std::exception& error) {
 
 void report_on_termination() {
   const std::string folder = text_from_environment("TESSERA_REPORT_DIR");
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
+  std::error_code unreadable;  // is as not there
+  if (!folder.empty() && !std::filesystem::is_directory(folder, unreadable))
     refuse_variable("TESSERA_REPORT_DIR", folder, "a folder that is there");
   sigset_t signals;
   sigemptyset(&signals);

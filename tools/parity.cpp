@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 
 #include "subcommands.hpp"
 #include "tessera/harness/growth.hpp"
@@ -54,8 +55,9 @@ std::string default_golden() {
 }
 
 std::vector<std::string> golden_paths(const std::string& where) {
-  if (fs::is_regular_file(where)) return {where};
-  if (!fs::is_directory(where))
+  std::error_code unreadable;  // is as not there
+  if (fs::is_regular_file(where, unreadable)) return {where};
+  if (!fs::is_directory(where, unreadable))
     throw FileError({.problem = where + ": no such file or folder",
                      .operation = "--golden, TESSERA_GOLDEN_DIR"});
   std::vector<std::string> paths;

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <optional>
 
 #include "failure.hpp"
@@ -47,12 +48,19 @@ void log_as_told() {
 
 int launch(int argc, char** argv, const CLI::App& app, const Run& subcommand,
            const std::string& command) {
-  report_on_termination();
-  log_as_told();
-  choose_device_before_mpi(app);
+  // Of this rank, perhaps of no other one: said when there is a world to agree in.
+  std::exception_ptr refused;
+  try {
+    report_on_termination();
+    log_as_told();
+    choose_device_before_mpi(app);
+  } catch (const Error&) {
+    refused = std::current_exception();
+  }
   Environment environment(argc, argv);
   const Session session{environment.world(), command};
   try {
+    if (refused) std::rethrow_exception(refused);
     const int code = subcommand(session);
     stop_reporting();
     return code;

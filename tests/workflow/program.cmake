@@ -1,7 +1,8 @@
 # The program as its users meet it: exit code, what it says and how often, and that it ends.
-# tessera_program_test(<name> RANKS n CODE c [TEXT regex] [ONCE regex] ARGS ...)
+# tessera_program_test(<name> RANKS n CODE c [TEXT regex] [ONCE regex] [ON_RANK_1 VARIABLE=value]
+#   ARGS ...)
 function(tessera_program_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "RANKS;CODE;TEXT;ONCE;SECONDS" "ARGS;ENVIRONMENT")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "RANKS;CODE;TEXT;ONCE;ON_RANK_1;SECONDS" "ARGS;ENVIRONMENT")
   if(NOT arg_SECONDS)
     set(arg_SECONDS 60)
   endif()
@@ -11,6 +12,10 @@ function(tessera_program_test name)
   set(launch)
   if(arg_RANKS GREATER 1)
     set(launch ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${arg_RANKS} ${MPIEXEC_PREFLAGS})
+  endif()
+  if(arg_ON_RANK_1)
+    set(rank "\${OMPI_COMM_WORLD_RANK:-\${PMI_RANK:-$PMIX_RANK}}")
+    list(APPEND launch sh -c "test ${rank} != 1 && exec \"$@\" || exec env ${arg_ON_RANK_1} \"$@\"" sh)
   endif()
   add_test(NAME workflow.program.${name}
            COMMAND ${CMAKE_COMMAND} -DEXPECT_CODE=${arg_CODE} "-DEXPECT_TEXT=${arg_TEXT}"
@@ -75,6 +80,20 @@ foreach(setting IN ITEMS CHECK_FINITE=yes CUDA_AWARE=maybe IMITATION_DEVICES=man
   tessera_program_test(wrong_${name} RANKS 2 CODE 2 ONCE "${one_message}[^\n]*TESSERA_${name}[^\n]*${value}"
                        ENVIRONMENT TESSERA_${setting}
                        ARGS parity --device imitation --case linear --kind parity)
+endforeach()
+# Somebody says it also where it is not on the first rank.
+foreach(setting IN ITEMS IMITATION_MEMORY_MIB=0 LOG=loud REPORT_DIR=/nowhere/at/all)
+  string(REGEX REPLACE "=.*" "" name ${setting})
+  tessera_program_test(wrong_${name}_on_one RANKS 2 CODE 2 ON_RANK_1 TESSERA_${setting}
+                       ONCE "tessera: rank 1 of 2: UsageError[^\n]*TESSERA_${name}"
+                       ARGS parity --device imitation --case linear --kind parity)
+endforeach()
+tessera_program_test(wrong_THREADS_on_one RANKS 2 CODE 2 ON_RANK_1 TESSERA_THREADS=1.5
+                     ONCE "${one_message}[^\n]*TESSERA_THREADS: rank 1 " ARGS info)
+string(REPEAT x 300 long)  # more than a name may have
+foreach(name IN ITEMS REPORT_DIR GOLDEN_DIR)
+  tessera_program_test(long_${name} RANKS 2 CODE 2 ONCE "${one_message}[^\n]*TESSERA_${name}"
+                       ENVIRONMENT TESSERA_${name}=/${long} ARGS parity --case linear)
 endforeach()
 tessera_program_test(no_subcommand RANKS 1 CODE 2 ONCE "tessera: " ARGS)
 tessera_program_test(unknown_option RANKS 4 CODE 2 ONCE "tessera: .*--nonsense" ARGS parity --nonsense)
