@@ -144,8 +144,7 @@ Communicator Communicator::duplicate(const void* mpi_comm) {
   if (given == MPI_COMM_NULL)
     throw InitError({.problem = "MPI_COMM_NULL has no ranks to duplicate",
                      .operation = "Communicator::duplicate"});
-  const bool between_groups = has_two_groups(given);
-  if (between_groups)
+  if (has_two_groups(given))
     throw InitError({.problem = "an intercommunicator has two groups of ranks",
                      .operation = "Communicator::duplicate",
                      .expected = "a communicator of one group",

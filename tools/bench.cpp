@@ -97,7 +97,7 @@ int bench_layer(const Session& session, const Options& o) {
   const DeviceMesh mesh = make_mesh(session, o.mesh, o.device);
   use_tf32(o.tf32, mesh);
   print(session,
-        fmt::format("tessera {} bench layer: mesh {}, {}{} on {}, B={} N={} C={}, {}, {} thread(s) "
+        fmt::format("tessera {} bench layer: {}, {}{} on {}, B={} N={} C={}, {}, {} thread(s) "
                     "per rank, median of {}\n",
                     version(), mesh.describe(), name_of(dtype), tf32() ? " (TF32)" : "",
                     name_of(mesh.device()), o.sizes.batch, o.sizes.tokens, o.sizes.channels,

@@ -17,9 +17,9 @@ namespace {
 
 [[noreturn]] void fail(const char* call, const char* text, const char* name, int code,
                        bool out_of_memory) {
-  cudaGetLastError();  // forgets what is reported here, for whoever asks later
   int device = -1;
   if (cudaGetDevice(&device) != cudaSuccess) device = -1;
+  cudaGetLastError();  // forgets what is reported here, for whoever asks later
   ErrorFacts facts{.problem = std::string(call) + " failed: " + text,
                    .operation = call,
                    .found = std::string(name) + " (" + std::to_string(code) +
