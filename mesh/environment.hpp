@@ -38,7 +38,7 @@ class Communicator;
 // that of the affinity mask, divided among the ranks of the node that share it. Collective over
 // MPI_COMM_WORLD. Throws InitError if the launcher's variables (OMPI_COMM_WORLD_SIZE, PMI_SIZE,
 // SLURM_NTASKS ...) disagree with the size of MPI_COMM_WORLD: four separate one-rank jobs look like
-// success.
+// success. Throws UsageError on all ranks if TESSERA_THREADS is wrong on one.
 class Environment {
  public:
   Environment(int& argc, char**& argv);

@@ -83,7 +83,8 @@ void fold(Fold op, const Tensor& x, const std::vector<int>& dims, const Tensor& 
 // mistake: RangeError on a CPU, where values can be seen; NaN or a number of all bits on a GPU.
 void gather_rows(const Tensor& src, const Tensor& index, const Tensor& out);
 // out[index[k], :] += src[k, :] where index[k] >= 0, in ascending k. src [K, F], out [R, F] as
-// above, but src of any floating dtype and out in f64 or f32.
+// above, but src of any floating dtype and out in f64 or f32. An index >= R is the caller's
+// mistake: RangeError on a CPU; on a GPU its row is left out.
 void scatter_add_rows(const Tensor& src, const Tensor& index, const Tensor& out);
 // The values 0, 1, ... n-1 as i64 [n].
 Tensor arange(std::int64_t n, Device device);

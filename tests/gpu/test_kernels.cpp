@@ -366,6 +366,19 @@ TEST_CASE("a row that is not there reads as NaN, and its neighbours as they are"
   }
 }
 
+TEST_CASE("what is added to a row that is not there is left out") {
+  const Device device = test_device();
+  const Tensor index =
+      Tensor::from_values({3}, std::vector<double>{1, 2, 1}, DType::i64).to(device);
+  const Tensor out = Tensor::zeros({2, 33}, DType::f32, device);
+  scatter_add_rows(Tensor::full({3, 33}, 5, DType::f32, device), index, out);
+  const Tensor found = out.to(cpu_device);
+  for (int f = 0; f < 33; ++f) {
+    CHECK(found.host_data<float>()[f] == 0);
+    CHECK(found.host_data<float>()[33 + f] == 10);
+  }
+}
+
 // --- Layer norm.
 
 struct LayerNormCase {
