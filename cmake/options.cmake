@@ -5,7 +5,9 @@ option(TESSERA_TEST_HOOKS "Deliberate mistakes that the mutation tests switch on
 option(TESSERA_TOOLS "Build the program tessera" ${PROJECT_IS_TOP_LEVEL})
 option(TESSERA_MPI "Messages between ranks; without it one rank and no MPI" ON)
 option(TESSERA_ASSERTIONS "Check internal invariants (presets debug, audit and asan)" OFF)
-option(TESSERA_WERROR "Treat warnings in our own code as errors" "$ENV{TESSERA_WERROR}")
+if(PROJECT_IS_TOP_LEVEL)
+  option(TESSERA_WERROR "Treat warnings in our own code as errors" "$ENV{TESSERA_WERROR}")
+endif()
 set(TESSERA_DEPS "" CACHE STRING "Folder with the headers of all dependencies, instead of packages")
 if(PROJECT_IS_TOP_LEVEL AND NOT TESSERA_DEPS)  # what is installed must find its packages
   set(installs ON)

@@ -168,24 +168,24 @@ Run add_bench(CLI::App& app) {
   add_device_options(layer, o->device);
   layer.add_flag("--tf32", o->tf32, "let a GPU cut f32 operands of products to TF32");
   layer.add_option("--tokens", o->sizes.tokens, "tokens")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number())
       ->capture_default_str();
   layer.add_option("--channels", o->sizes.channels, "channels")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number())
       ->capture_default_str();
   layer.add_option("--batch", o->sizes.batch, "samples")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number())
       ->capture_default_str();
   layer.add_option("--msa", o->sizes.msa, "MSA rows (default: twice the tokens)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number());
   layer.add_option("--product", o->product, "side of the matrix product it is held against")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number())
       ->capture_default_str();
   layer.add_option("--copied", o->copied, "bytes of the copy that it is held against")
       ->check(CLI::Range(std::int64_t{1} << 20, std::int64_t{1} << 40))
       ->capture_default_str();
   layer.add_option("--repeat", o->repeat, "timed runs")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number())
       ->capture_default_str();
   add_group_option(layer);
   layer.add_option("--seed", o->seed, "of the inputs")->capture_default_str();

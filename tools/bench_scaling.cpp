@@ -121,20 +121,20 @@ Run add_scaling(CLI::App& app) {
   scaling.add_option("--case", o->cases, "case or glob; may be repeated")->capture_default_str();
   scaling.add_option("--tokens", o->tokens, "tokens; several numbers with commas between them")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number())
       ->capture_default_str();
   scaling
       .add_option("--mesh", o->meshes,
                   "meshes, with commas (default: all grids of all divisors of the ranks)")
       ->delimiter(',');
   scaling.add_option("--channels", o->channels, "channels")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number())
       ->capture_default_str();
   scaling.add_option("--dtype", o->dtype, "activations")
       ->check(CLI::IsMember({"f64", "f32", "bf16"}))
       ->capture_default_str();
   scaling.add_option("--repeat", o->repeat, "timed runs")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number())
       ->capture_default_str();
   add_group_option(scaling);
   scaling.add_option("--seed", o->seed, "of the inputs")->capture_default_str();

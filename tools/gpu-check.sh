@@ -24,7 +24,7 @@ skip() { note "$1" "skipped: $2" 0; }
 # step NAME SECONDS COMMAND...: the output goes to the screen and to BUILD/NAME.log. SECONDS are of
 # 480 in all; with more or fewer, each step has its share of them.
 step() {
-  local name=$1 most=$(($2 * limit_s / 480)) begin=$SECONDS left=$((limit_s - SECONDS)) code
+  local name=$1 most=$((($2 * limit_s + 479) / 480)) begin=$SECONDS left=$((limit_s - SECONDS)) code
   shift 2
   printf '\n==== %s\n' "$name"
   if [ "$left" -lt 5 ]; then skip "$name" "no time left of $limit_s s"; failed=1; return 1; fi

@@ -3,8 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <string>
+#include <system_error>
 
 #include "tessera/layers/schedule/panel_ring.hpp"
 #include "tessera/mesh/collectives.hpp"
@@ -80,16 +84,27 @@ void use_tf32(bool tf32, const DeviceMesh& mesh) {
   set_tf32(tf32);
 }
 
+CLI::Validator whole_number() {
+  const auto refused = [](const std::string& text) {
+    std::int64_t value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && stop == end && value >= 1) return std::string();
+    return fmt::format("'{}' is not a whole number from 1 to 2^63 - 1", text);
+  };
+  return {refused, "POSITIVE", "whole_number"};
+}
+
 void add_size_options(CLI::App& app, harness::SizeOptions& sizes) {
   app.add_option("--size", sizes.name, "of random problems")
       ->check(CLI::IsMember({"tiny", "small", "medium"}))
       ->capture_default_str();
-  app.add_option("--tokens", sizes.tokens, "tokens of random problems")->check(CLI::PositiveNumber);
+  app.add_option("--tokens", sizes.tokens, "tokens of random problems")->check(whole_number());
   app.add_option("--channels", sizes.channels, "channels of random problems")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--batch", sizes.batch, "samples of random problems")->check(CLI::PositiveNumber);
+      ->check(whole_number());
+  app.add_option("--batch", sizes.batch, "samples of random problems")->check(whole_number());
   app.add_option("--msa", sizes.msa, "MSA rows of random problems (default: twice the tokens)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number());
 }
 
 void add_group_option(CLI::App& app) {
@@ -98,7 +113,7 @@ void add_group_option(CLI::App& app) {
          [](const std::int64_t& bytes) { set_group_limits({.bytes = bytes, .most = 1 << 20}); },
          "groups of large tiles in rings: bytes of each, as many as it takes (default: 1 MiB, at "
          "most 8)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number());
 }
 
 void add_chunk_option(CLI::App& app) {
@@ -106,7 +121,7 @@ void add_chunk_option(CLI::App& app) {
          "--chunk-bytes", [](const std::int64_t& bytes) { set_chunk_bytes(bytes); },
          "chunks of block functions: bytes of workspace of each (default: half of a core's L2, 256 "
          "MiB on a GPU)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number());
 }
 
 void print(const Session& session, const std::string& text) {

@@ -27,6 +27,8 @@ Run add_info(CLI::App& app);
 Run add_contracts(CLI::App& app);
 Run add_report(CLI::App& app);
 
+CLI::Validator whole_number();  // from 1 on
+
 // --size, --tokens, --channels, --batch, --msa.
 void add_size_options(CLI::App& app, harness::SizeOptions& sizes);
 void add_group_option(CLI::App& app);

@@ -9,7 +9,7 @@ file(CHMOD_RECURSE ${SCRATCH}/bin PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECU
 set(ENV{PATH} ${SCRATCH}/bin:$ENV{PATH})
 set(ENV{CUDACXX} ${SCRATCH}/bin/nvcc)
 
-foreach(limits IN ITEMS "480 120 400" "4800 1200 4000" "48 12 40")
+foreach(limits IN ITEMS "480 120 400" "4800 1200 4000" "48 12 40" "7 2 6")
   string(REPLACE " " ";" limits ${limits})
   list(POP_FRONT limits total configure build)
   execute_process(COMMAND ${SCRATCH}/tools/gpu-check.sh build ${total}

@@ -95,6 +95,10 @@ foreach(name IN ITEMS REPORT_DIR GOLDEN_DIR)
   tessera_program_test(long_${name} RANKS 2 CODE 2 ONCE "${one_message}[^\n]*TESSERA_${name}"
                        ENVIRONMENT TESSERA_${name}=/${long} ARGS parity --case linear)
 endforeach()
+foreach(bytes IN ITEMS 0 -1 1.5 many 9223372036854775808)
+  tessera_program_test(wrong_chunk_bytes.${bytes} RANKS 1 CODE 2
+                       ONCE "tessera: --chunk-bytes: '${bytes}' is not a whole number" ARGS parity --chunk-bytes ${bytes})
+endforeach()
 tessera_program_test(no_subcommand RANKS 1 CODE 2 ONCE "tessera: " ARGS)
 tessera_program_test(unknown_option RANKS 4 CODE 2 ONCE "tessera: .*--nonsense" ARGS parity --nonsense)
 tessera_program_test(unknown_case RANKS 4 CODE 2 ONCE "${one_message}[^\n]*did you mean 'transition'"
