@@ -121,11 +121,12 @@ TEST_CASE("operations are in step with a copy before them through make_wait only
 TEST_CASE("kernels and events are for streams of their device", "[stream]") {
   namespace driver = gpu_imitation::driver;
   driver::set_device(0);
-  const auto stream = driver::create_stream();
-  const auto event = driver::create_event();
+  static const auto stream = driver::create_stream();  // static, as a driver's objects stay
+  static const auto event = driver::create_event();
   driver::set_device(1);
+  static const auto other_event = driver::create_event();
   require_error<DeviceError>([&] { driver::launch(stream, [] {}); }, "imitation:0", "imitation:1");
-  require_error<DeviceError>([&] { driver::record(driver::create_event(), stream); }, "imitation:0",
+  require_error<DeviceError>([&] { driver::record(other_event, stream); }, "imitation:0",
                              "imitation:1");
   driver::record(event, stream);  // whatever is current
   CHECK_FALSE(driver::done(event));
